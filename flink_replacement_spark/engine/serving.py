@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from bus import Bus, KeyedTables, Swap
 from candlewright.wire.errors import BusError, BusUnavailable
-from core.background import start_thread, switch_often
+from core.background import collect_rarely, spare_startup, start_thread, switch_often
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import Positions, worker_bus
 from flink_replacement_spark.engine.writes import Outdated, Together, Writes
@@ -393,6 +393,8 @@ def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.Rec
 def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
     """Serve the owners of task `number`, each on a thread, until one fails; raises its error."""
     switch_often()
+    collect_rarely()
+    spare_startup()
     url, query_id = serving.orders()
     bus = worker_bus(url)
     steps = Steps(bus, query_id, serving.run_id)

@@ -7,6 +7,7 @@ Each publish is named by query, partition and batch, so a repeated micro-batch p
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice, repeat
 
 import numpy as np
@@ -315,8 +316,9 @@ def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
     stamps = [SequenceStamp(streams.bars(ticker, period), tag=streams.BARS.tag) for ticker in tickers]
     groups = bars.group.tolist()
     own_keys, own_stamps = map(keys.__getitem__, groups), map(stamps.__getitem__, groups)
-    # Positional arguments, in the order of Record's fields, take half the time of keywords.
-    return map(Record._make, zip(values, own_keys, repeat({}), repeat(None), repeat(None), own_stamps))
+    rows = zip(values, own_keys, repeat({}), repeat(None), repeat(None), own_stamps, strict=False)
+    # A named tuple's own constructor takes three times as long.
+    return map(partial(tuple.__new__, Record), rows)
 
 
 def _without_unknown(value: bytes, unknown: int) -> bytes:
