@@ -62,6 +62,8 @@ _LOOK_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
 #: How often (s) ended queries are restarted, and the loss of the role is noticed.
 _WATCH_SECONDS = 0.5
+#: The same while a query waits to be started.
+_FIRST_WATCH_SECONDS = 0.1
 #: A writer that waits longer (s) for its turn at a table is shown on the status page.
 _LONG_WAIT_SECONDS = 5.0
 _RESTART_SECONDS = 5.0
@@ -150,8 +152,6 @@ class Driver:
         queries = self._queries = Queries(session, settings, self._stopping)
         for source in (BusSource, LiveSource, TriggerSource):
             session.dataSource.register(source)
-        # Spark's planning workers load what they need while this process waits for the role.
-        start_thread("first-source", partial(_load_source, session), on_failure=only_noted)
         start_thread("vector-functions", partial(self._add_functions, session), on_failure=only_noted)
         if (
             term := self._keeper.wait(self._stopping, lambda: self._stand_by(session, queries, on_standby))
@@ -193,6 +193,8 @@ class Driver:
     def _stand_by(self, session: SparkSession, queries: Queries, on_standby: Callable[[], object]) -> None:
         """Wait for the role; preparations run alongside, so that they do not delay the take-over."""
         on_standby()
+        # Spark's planning workers load what they need meanwhile.
+        start_thread("first-source", partial(_load_source, session), on_failure=only_noted)
         warm_up = self._warm_up = WarmUp(session, self._settings, queries.prepared)
 
         def run() -> None:
@@ -287,7 +289,9 @@ class Driver:
         Raises Py4JError if the JVM is gone, BusError if the bus has lost records, ExecutorsLost, and DriverBroke if one
         of its threads has ended; these need a new process.
         """
-        while not self._stopping.wait(_WATCH_SECONDS):
+        while not self._stopping.wait(
+            _FIRST_WATCH_SECONDS if self._queries and self._queries.are_waiting else _WATCH_SECONDS
+        ):
             if self._losses is not None and self._losses.lost:
                 raise BusError(self._losses.lost)
             if isinstance(self._failure, RoleLost):

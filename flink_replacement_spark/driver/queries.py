@@ -41,6 +41,8 @@ from flink_replacement_spark.triggers.query import (
 
 __all__ = ["Queries"]
 
+#: How long (s) history waits for the other queries to serve, and once they do, for the driver to be seen ready.
+_WAIT_SECONDS, _SEEN_SECONDS = 10.0, 0.5
 #: The topic whose records show how far each query is behind.
 TOPICS = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS)
 
@@ -56,6 +58,7 @@ class Queries:
         self._settings = settings
         self._stopping = stopping
         self._partitions = 0
+        self._history_at = 0.0
         self._serving: dict[str, ServingQuery] = {}
         self.watched: Sequence[WatchedQuery] = ()
         self.history: Health | None = None
@@ -72,7 +75,12 @@ class Queries:
 
     @property
     def are_running(self) -> bool:
-        return bool(self.watched) and all(query.is_running for query in self.watched)
+        return bool(self.watched) and all(query.is_running or query.is_waiting for query in self.watched)
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether a query has not been started yet."""
+        return any(query.is_waiting for query in self.watched)
 
     @property
     def are_serving(self) -> bool:
@@ -95,18 +103,19 @@ class Queries:
         partitions = self._partitions = bus.partitions(bus_topics.TICKS)
         settle_live_mode(session, settings, checkpoints[LIVE_QUERY], partitions=partitions)
         settle_trigger_mode(session, settings, checkpoints[TRIGGERS_QUERY], partitions=partitions)
+        self._history_at = time.monotonic() + _WAIT_SECONDS
         history = WatchedQuery(
             "history",
             lambda: start_history_query(session, settings, writer, checkpoint=checkpoints[HISTORY_QUERY]),
             lambda: health.batches,
+            waits=self._history_waits,
         )
         live = WatchedQuery("live", lambda: self._start_live(checkpoints[LIVE_QUERY]), lambda: self.live.batches)
         triggers = WatchedQuery(
             "triggers", lambda: self._start_triggers(checkpoints[TRIGGERS_QUERY]), lambda: self.triggers.batches
         )
         self.watched = (history, live, triggers)
-        # Users wait for bars and events; history starts a Python process, which takes the processor from them.
-        for query in (live, triggers, history):
+        for query in (live, triggers):
             query.start()
 
     def check(self, *, may_start: bool) -> None:
@@ -138,6 +147,13 @@ class Queries:
     def status(self) -> dict[str, Any]:
         healths = {} if self.history is None else {"history": vars(self.history)}
         return {**healths, "live": vars(self.live), "triggers": dict(vars(self.triggers))}
+
+    def _history_waits(self) -> bool:
+        """Users wait for bars and events; history starts Python processes, which take the processor from them."""
+        now = time.monotonic()
+        if self.are_serving:
+            self._history_at = min(self._history_at, now + _SEEN_SECONDS)
+        return now < self._history_at
 
     def _start_live(self, checkpoint: str) -> StreamingQuery:
         settings = self._settings

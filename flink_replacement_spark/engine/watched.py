@@ -43,15 +43,24 @@ def gist_of(reason: str) -> str:
 
 class WatchedQuery:
     """`start_query` starts the query; `batches` returns the number of successful micro-batches, which shows whether a
-    restart helped.
+    restart helped. `check` does not start it for the first time while `waits` returns True.
     """
 
-    def __init__(self, name: str, start_query: Callable[[], StreamingQuery], batches: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        start_query: Callable[[], StreamingQuery],
+        batches: Callable[[], int],
+        *,
+        waits: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.name = name
         self.query: StreamingQuery | None = None
         self.problem = ""
         self._start_query = start_query
         self._batches = batches
+        self._waits = waits
+        self._has_begun = False
         self._batches_at_start = 0
         self._restart_at = 0.0
         self._backoff = _FIRST_BACKOFF_SECONDS
@@ -61,11 +70,17 @@ class WatchedQuery:
         return self.query is not None and not self.problem
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it has never been started."""
+        return not self._has_begun
+
+    @property
     def is_idle(self) -> bool:
         """Whether the query has nothing more to read. Raises Py4JError if the JVM is gone."""
         return self.query is not None and not self.query.status["isDataAvailable"]
 
     def start(self) -> None:
+        self._has_begun = True
         try:
             self._batches_at_start = self._batches()
             self.query = self._start_query()
@@ -83,7 +98,8 @@ class WatchedQuery:
             error = self.query.exception()
             self.query = None
             self._plan_restart(str(error) if error else "it stopped")
-        if may_start and time.monotonic() >= self._restart_at:
+        must_wait = self.is_waiting and self._waits()
+        if may_start and not must_wait and time.monotonic() >= self._restart_at:
             self.start()
 
     def stop(self) -> None:

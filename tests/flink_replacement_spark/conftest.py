@@ -12,6 +12,7 @@ import pytest
 from bus.redis.embedded import EmbeddedRedis
 from core.settings import Settings
 from flink_replacement_spark.server import Driver
+from tests.flink_replacement_spark.harness import wait_for
 from tests.flink_replacement_spark.running import Platform
 
 #: Py4J and Spark Connect leave their sockets to the collector, which may run in any later test.
@@ -78,6 +79,8 @@ def _started(folder: Path) -> Iterator[Platform]:
         loop = threading.Thread(target=driver.run)
         loop.start()
         found = Platform(settings, driver)
+        # History starts once the other queries serve.
+        wait_for(lambda: all(query.is_running for query in driver.queries) or None, 60)
         try:
             yield found
         finally:

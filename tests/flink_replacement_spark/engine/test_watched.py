@@ -66,3 +66,23 @@ def test_a_query_that_stopped_starts_only_where_it_may() -> None:
     assert attempts == []
     query.check()
     assert attempts == [0] and query.problem == "the history query stopped: the bus is down"
+
+
+def test_a_query_waits_for_its_first_start_alone() -> None:
+    attempts: list[int] = []
+    waits = [True]
+
+    def start() -> StreamingQuery:
+        attempts.append(1)
+        raise PySparkException("no")
+
+    query = WatchedQuery("history", start, lambda: 0, waits=lambda: waits[0])
+    query.check()
+    assert not attempts and query.is_waiting and not query.problem
+    waits[0] = False
+    assert query.is_waiting, "until the next check"
+    query.check()
+    assert len(attempts) == 1 and not query.is_waiting and query.problem
+    waits[0] = True
+    query.start()
+    assert len(attempts) == 2
