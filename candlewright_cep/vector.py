@@ -21,6 +21,8 @@ _INT64 = pa.int64()
 #: Up to the first number of values, sorting is used; a lookup table may have the second number of entries per value;
 #: the third is the size of the evenly spaced sample that decides whether values repeat often.
 _MANY, _SPREAD, _SAMPLE = 256, 4, 256
+#: Arrow takes longer to encode this many strings than Python does.
+_FEW = 16
 
 
 class Vector:
@@ -316,6 +318,17 @@ def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:
     if one.type.is_text:
         return Vector(one.type, pc.if_else(pa.array(condition), one.values, other.values), valid)
     return Vector(one.type, np.where(condition, one.values, other.values), valid)
+
+
+def distinct(texts: pa.Array | pa.ChunkedArray) -> tuple[list[str], Index]:
+    """The distinct values of strings without NULLs, and which of them each one is."""
+    if len(texts) <= _FEW:
+        places: dict[str, int] = {}
+        numbers = [places.setdefault(text, len(places)) for text in texts.to_pylist()]
+        return list(places), np.array(numbers, np.int64)
+    array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    encoded = array.dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 
 def ranges(firsts: Index, lengths: Index) -> Index:

@@ -33,7 +33,7 @@ from candlewright_cep.matching.conditions import Conditions, compile_conditions
 from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Match, Plan, Project, Union
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.types import MOST_DIGITS, Kind, SqlType, decimal
-from candlewright_cep.vector import Vector, from_list
+from candlewright_cep.vector import Vector, distinct, from_list
 
 _LIFTED = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "+", "-", "*", "/"])
 _NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
@@ -71,9 +71,7 @@ class Slots:
 
     def _column(self, slot: int, ticker: pa.Array) -> Vector:
         if self._last is None or self._last[0] is not ticker:
-            encoded = ticker.dictionary_encode()
-            codes = encoded.indices.to_numpy(zero_copy_only=False)
-            self._last = ticker, encoded.dictionary.to_pylist(), codes
+            self._last = ticker, *distinct(ticker)
         _, names, codes = self._last
         own = [self.of.get(name) for name in names]
         known = from_list(self.types[slot], [None if values is None else values[slot] for values in own])

@@ -33,7 +33,6 @@ from candlewright_cep.streaming.operators import Made, MatchStage, made, stages
 from candlewright_cep.streaming.patterns.match_results import Context, Reports
 from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
 from candlewright_cep.streaming.rows.packing import packed_rows, unpacked, unpacked_rows
-from candlewright_cep.streaming.rows.partitioning import ticker_codes
 from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of
 from candlewright_cep.streaming.slots import Number, Slots
 from candlewright_cep.streaming.stages.ahead import AheadStage
@@ -41,7 +40,7 @@ from candlewright_cep.streaming.stages.group_stage import GroupStage
 from candlewright_cep.streaming.stages.order_stage import LagStage, OrderStage, StartStage
 from candlewright_cep.streaming.stages.stages import OverStage, RowStage, Stage, chained
 from candlewright_cep.types import to_arrow
-from candlewright_cep.vector import Index
+from candlewright_cep.vector import Index, distinct
 
 __all__ = ["Events", "Passed", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]
 
@@ -106,7 +105,7 @@ class Passed:
 
     @cached_property
     def _codes(self) -> tuple[list[str], Index]:
-        return ticker_codes(self.rows.ticker)
+        return distinct(self.rows.ticker)
 
     @property
     def tickers(self) -> list[str]:

@@ -37,6 +37,8 @@ __all__ = [
 MAX_EVENT_BYTES = 1 << 20
 _INT64 = pa.int64()
 _NOTHING = Reports()
+#: Arrow takes longer to encode so few texts than Python does.
+_FEW = 16
 #: The fields of a CEPTriggerEvent as wire tags.
 _TRIGGER_ID, _TIMESTAMP, _SCHEMA, _ROW, _CONTEXT = b"\x0a", b"\x10", 0x1A, 0x22, 0x2A
 
@@ -249,6 +251,8 @@ class Matches:
             rows = np.arange(count)
             return cls(rows, rows + 1, events.sequence, np.zeros(count, np.int64), events.time, events.time)
         told = (context.first_sequence, context.match_number, context.first_time, context.last_time)
+        if count == 1:
+            return cls(np.zeros(1, np.int64), np.ones(1, np.int64), *told)
         is_first = np.ones(count, np.bool_)
         # Rows outside any match have the number 0 and are separate.
         is_first[1:] = context.match_number[1:] == 0
@@ -271,7 +275,7 @@ class Matches:
                 b"".join((_FIRST_TIME[len(first)], first, _LAST_TIME[len(last)], last, _NUMBER[len(number)], number))
             )
         for column, said in ((context.timed_out, _TIMED_OUT), (context.partial, _PARTIAL)):
-            for match in np.flatnonzero(column[self.starts]).tolist():
+            for match in column[self.starts].nonzero()[0].tolist():
                 found[match] += said
         return found
 
@@ -306,6 +310,8 @@ def _viewed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _repeated(column: pa.ChunkedArray) -> list[bytes]:
     """Text columns with few distinct values: tickers, sides, names of variables."""
+    if len(column) <= _FEW:
+        return [value_columns.NULL if v is None else value_columns.texts([v])[0] for v in column.to_pylist()]
     encoded = column.combine_chunks().dictionary_encode()
     cells = [*value_columns.texts(encoded.dictionary.to_pylist()), value_columns.NULL]
     codes = encoded.indices if not encoded.null_count else encoded.indices.fill_null(len(cells) - 1)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from candlewright.wire.grid import SECOND
 from candlewright_cep.streaming.rows.release import SEQUENCE
+from candlewright_cep.vector import distinct
 
 __all__ = ["Ages", "AskedFor", "RegisteredAt"]
 
@@ -79,9 +80,7 @@ class AskedFor:
         """See `Ages`. A bar happens when it ends."""
         if not rows.num_rows:
             return None
-        encoded = rows["ticker"].combine_chunks().dictionary_encode()
-        names: list[str] = encoded.dictionary.to_pylist()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        names, codes = distinct(rows["ticker"])
         bounds = [self._bounds(label, name, registered_at(name)) for name in names]
         before, opened_by = (np.array(column, np.int64)[codes] for column in zip(*bounds, strict=True))
         if label:

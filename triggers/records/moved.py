@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from candlewright_cep import Clock
+from candlewright_cep.vector import distinct
 
 __all__ = ["Moved"]
 
@@ -96,12 +97,12 @@ def _by_ticker(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, int, int]]]:
     """
     if not rows.num_rows:
         return rows, []
-    encoded = rows.column("ticker").combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    names, codes = distinct(rows.column("ticker"))
+    if len(names) == 1:
+        return rows, [(names[0], 0, rows.num_rows)]
     if not bool((codes[1:] >= codes[:-1]).all()):
         order = np.argsort(codes, kind="stable")
         rows, codes = rows.take(pa.array(order)), codes[order]
     cuts = np.flatnonzero(codes[1:] != codes[:-1]) + 1
-    names = encoded.dictionary.to_pylist()
     places = [0, *cuts.tolist(), rows.num_rows]
     return rows, [(names[codes[start]], start, end) for start, end in pairwise(places)]

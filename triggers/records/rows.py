@@ -17,6 +17,7 @@ from candlewright.wire.errors import BadFrame
 from candlewright.wire.grid import LATEST_NS
 from candlewright.wire.tick_columns import TickColumns
 from candlewright_cep.streaming.rows.release import NUMBER, SEQUENCE
+from candlewright_cep.vector import distinct
 from triggers.records.asked_for import AskedFor
 from triggers.records.counted import CountedTrades
 from triggers.texts.check import INPUTS
@@ -29,13 +30,16 @@ _RECEIVED = _TICKS.field("received_at").type
 _NO_TICKS = _TICKS.empty_table()
 _COLUMNS = tuple((part.name, part.type) for part in _TICKS)
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
-_SIDES = pa.array(["unknown", "buy", "sell"])
+_SIDE_NAMES = ["unknown", "buy", "sell"]
+_SIDES = pa.array(_SIDE_NAMES)
 _LAST_NS = 2**63 - 1
+#: Numbers of so many digits have 64 bits.
+_MOST_DIGITS = 18
 _INT64 = pa.int64()
 _ALWAYS = frozenset({"ticker", "ts_ns", NUMBER, SEQUENCE})
 #: No clock is ahead of another by more than this.
 _MAX_AHEAD_NS = 2**60
-#: NULLs for this many rows are kept.
+#: Of so few rows, Python reads the ids in less time than numpy; and their NULLs, tickers and sides are kept.
 _FEW = 16
 
 
@@ -86,9 +90,9 @@ class TickIntake:
         arrivals = sorted(range(len(arrived)), key=lambda place: arrived[place][1].ticker)
         batches = [arrived[place][1] for place in arrivals]
         sizes = np.array([len(batch) for batch in batches], np.int64)
-        ids = np.concatenate([batch.trade_id for batch in batches])
+        ids = _joined([batch.trade_id for batch in batches])
         new, numbers = self._new(batches, sizes, ids)
-        picked = self._sound(batches, new)
+        picked = self._sound(batches, new, ids)
         if np.count_nonzero(new) > len(picked):
             self._refuse_unsound(arrived)
         of_row = np.repeat(np.arange(len(batches)), sizes)
@@ -104,7 +108,7 @@ class TickIntake:
         batches = [batch for _, batch in self._decoded(values)]
         if batches:
             sizes = np.array([len(batch) for batch in batches], np.int64)
-            self._new(batches, sizes, np.concatenate([batch.trade_id for batch in batches]))
+            self._new(batches, sizes, _joined([batch.trade_id for batch in batches]))
             self._note(batches)
         reached: dict[str, int] = {}
         for batch in batches:
@@ -159,12 +163,13 @@ class TickIntake:
             elif len(columns):
                 yield value, columns
 
-    def _sound(self, batches: Sequence[TickColumns], new: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _sound(
+        self, batches: Sequence[TickColumns], new: NDArray[np.bool_], ids: NDArray[np.bytes_]
+    ) -> NDArray[np.int64]:
         """The indexes of the new trades whose values are valid."""
-        price = np.concatenate([batch.price for batch in batches])
-        size = np.concatenate([batch.size for batch in batches])
-        time = np.concatenate([batch.timestamp for batch in batches])
-        ids = np.concatenate([batch.trade_id for batch in batches])
+        price = _joined([batch.price for batch in batches])
+        size = _joined([batch.size for batch in batches])
+        time = _joined([batch.timestamp for batch in batches])
         return np.flatnonzero(new & tick_columns.are_sound(time=time, price=price, size=size, ids=ids))
 
     def _refuse_unsound(self, arrived: Iterable[tuple[bytes, TickColumns]]) -> None:
@@ -190,20 +195,16 @@ class TickIntake:
         own = of_row if is_all else of_row[picked]
 
         def joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
-            found = np.concatenate(list(parts))
+            found = _joined(list(parts))
             return found if is_all else found[picked]
 
-        names = sorted({batch.ticker for batch in batches})
-        codes = {name: code for code, name in enumerate(names)}
-        of_batch = np.array([codes[batch.ticker] for batch in batches], np.int32)
-        time = joined(batch.timestamp for batch in batches)
         makers: dict[str, Callable[[], pa.Array]] = {
-            "ticker": lambda: pa.DictionaryArray.from_arrays(pa.array(of_batch[own]), pa.array(names, pa.string())),
-            "trade_id": lambda: pa.array((ids if is_all else ids[picked]).tolist(), pa.binary()).cast(pa.string()),
-            "ts_ns": lambda: pa.array(time),
+            "ticker": lambda: _tickers(batches, own),
+            "trade_id": lambda: _texts(ids if is_all else ids[picked]),
+            "ts_ns": lambda: pa.array(joined(batch.timestamp for batch in batches)),
             "price": lambda: pa.array(joined(batch.price for batch in batches)),
             "size": lambda: pa.array(joined(batch.size for batch in batches)),
-            "side": lambda: _SIDES.take(pa.array(joined(batch.side for batch in batches))),
+            "side": lambda: _sides(joined(batch.side for batch in batches)),
             "received_at": lambda: _received(joined(batch.received_at for batch in batches)),
             NUMBER: lambda: pa.array(numbers if is_all else numbers[picked]),
             SEQUENCE: lambda: pa.array(self._numbers(arrivals, own)),
@@ -214,6 +215,9 @@ class TickIntake:
 
     def _numbers(self, arrivals: NDArray[np.int64], of_row: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of each trade, in the order of arrival."""
+        if len(arrivals) == 1:
+            self.next_row += len(of_row)
+            return np.arange(self.next_row - len(of_row), self.next_row)
         counts = np.bincount(of_row, minlength=len(arrivals))
         in_order = np.empty_like(counts)
         in_order[arrivals] = counts
@@ -269,6 +273,35 @@ def _few_nulls(count: int, kind: pa.DataType) -> pa.Array:
     return pa.nulls(count, kind)
 
 
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _tickers(batches: Sequence[TickColumns], of_row: NDArray[np.int64]) -> pa.Array:
+    """The ticker of each row. `of_row`: the batch of each."""
+    if len(batches) == 1 and len(of_row) <= _FEW:
+        return _repeated(batches[0].ticker, len(of_row))
+    names = sorted({batch.ticker for batch in batches})
+    codes = {name: code for code, name in enumerate(names)}
+    of_batch = np.array([codes[batch.ticker] for batch in batches], np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(of_batch[of_row]), pa.array(names, pa.string()))
+
+
+@lru_cache(maxsize=1_024)
+def _repeated(text: str, count: int) -> pa.Array:
+    return pa.array([text] * count, pa.string())
+
+
+def _texts(ids: NDArray[np.bytes_]) -> pa.Array:
+    if len(ids) <= _FEW:
+        return pa.array([text.decode() for text in ids.tolist()], pa.string())
+    return pa.array(ids.tolist(), pa.binary()).cast(pa.string())
+
+
+def _sides(codes: NDArray[np.uint8]) -> pa.Array:
+    return _repeated(_SIDE_NAMES[codes[0]], 1) if len(codes) == 1 else _SIDES.take(pa.array(codes))
+
+
 def _received(times: NDArray[np.int64]) -> pa.Array:
     return pa.array(times, _INT64, mask=times <= 0).view(_RECEIVED)
 
@@ -287,12 +320,14 @@ def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_
     """For each record its ids as numbers, or None if one of them is not a number of at most 18 digits. And for each id
     its number, or -1.
     """
+    if len(ids) <= _FEW:
+        return _few_id_runs(ids, starts)
     width = ids.dtype.itemsize
     text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
     numbers = np.zeros(len(ids), np.int64)
-    sound = (text[:, 0] > 0) & (text[:, 18:] == 0).all(axis=1)
+    sound = (text[:, 0] > 0) & (text[:, _MOST_DIGITS:] == 0).all(axis=1)
     is_padded = False
-    columns = np.ascontiguousarray(text[:, :18].T)
+    columns = np.ascontiguousarray(text[:, :_MOST_DIGITS].T)
     for place, column in enumerate(columns):
         digit = column - np.uint8(48)
         is_digit = digit < 10
@@ -323,14 +358,27 @@ def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_
     return found, np.where(sound, numbers, -1)
 
 
+def _few_id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_IdRun | None], NDArray[np.int64]]:
+    known = [int(text) if text.isdigit() and len(text) <= _MOST_DIGITS else -1 for text in ids.tolist()]
+    numbers = np.array(known, np.int64)
+    found: list[_IdRun | None] = []
+    for start, end in pairwise([*starts.tolist(), len(known)]):
+        own = known[start:end]
+        is_dense = own == list(range(own[0], own[0] + len(own)))
+        run = _IdRun(numbers[start:end], (own[0], own[-1]) if is_dense else (0, -1))
+        found.append(None if -1 in own else run)
+    return found, numbers
+
+
 def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
     """(ticker, number of its last row, its latest event time in ns) for each ticker of the rows."""
-    encoded = rows.column("ticker").combine_chunks().dictionary_encode()
-    names: list[str] = encoded.dictionary.to_pylist()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
     times = rows.column(time_column)
     if times.type != _INT64:
         times = pa.chunked_array([chunk.view(_INT64) for chunk in times.chunks], _INT64)
+    if rows.num_rows == 1:
+        columns = (rows.column("ticker"), rows.column(SEQUENCE), times)
+        return list(zip(*(column.to_pylist() for column in columns), strict=True))
+    names, codes = distinct(rows.column("ticker"))
     last, latest = np.full(len(names), -1, np.int64), np.full(len(names), -(2**63), np.int64)
     np.maximum.at(latest, codes, times.to_numpy())
     last[codes] = np.arange(rows.num_rows)

@@ -22,13 +22,12 @@ from candlewright_cep.streaming.inputs import Branch, Leaf, Pair
 from candlewright_cep.streaming.joins.waiting import Waiting
 from candlewright_cep.streaming.operators import stages
 from candlewright_cep.streaming.query import StreamQuery, ties_in
-from candlewright_cep.streaming.rows.partitioning import ticker_codes
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
 from candlewright_cep.streaming.rows.row_log import without
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages.stages import Stage, Stateless, is_lookup
 from candlewright_cep.types import BOOLEAN
-from candlewright_cep.vector import Bools, Index, Vector, nulls
+from candlewright_cep.vector import Bools, Index, Vector, distinct, nulls
 
 _NEVER = -(2**63)
 
@@ -56,7 +55,7 @@ class Kept:
         """
         if self.rows is None or self.rows.length <= most:
             return 0
-        return int(np.bincount(ticker_codes(self.rows.ticker.fill_null(""))[1]).max())
+        return int(np.bincount(distinct(self.rows.ticker.fill_null(""))[1]).max())
 
     def drop(self, tickers: Set[str]) -> None:
         self.rows = without(self.rows, tickers)
@@ -159,7 +158,7 @@ class Meeting:
         if held is not None and self.merges:
             lows = np.minimum(lows, int(held.time.min()))
         elif held is not None:
-            names, codes = ticker_codes(held.ticker)
+            names, codes = distinct(held.ticker)
             oldest = np.full(len(names), FOREVER, np.int64)
             np.minimum.at(oldest, codes, held.time)
             first = dict(zip(names, oldest.tolist(), strict=True))
@@ -235,7 +234,7 @@ def _later(time: int, distance: int) -> int:
 
 def _of_rows(rows: Rows, of: Callable[[str], int | None]) -> Index:
     """The value of `of` for each row's ticker; the smallest integer if it has none."""
-    names, codes = ticker_codes(rows.ticker)
+    names, codes = distinct(rows.ticker)
     known = [_NEVER if (value := of(name)) is None else value for name in names]
     found: Index = np.array(known, np.int64).take(codes)
     return found

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from candlewright_cep.streaming.rows.partitioning import ticker_codes
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
 from candlewright_cep.streaming.rows.row_log import without
+from candlewright_cep.vector import distinct
 
 __all__ = ["Waiting"]
 
@@ -29,7 +29,7 @@ class Waiting:
     def tied(self, rows: Rows, clock: Clock) -> Rows:
         """The rows whose time has passed; rows of equal time are released together."""
         together = self._with_held(rows)
-        names, codes = ticker_codes(together.ticker)
+        names, codes = distinct(together.ticker)
         limits = np.array([-FOREVER if (w := clock.of(name)) is None else w for name in names], np.int64).take(codes)
         due = (together.time < limits) | (limits == FOREVER)
         if due.all():

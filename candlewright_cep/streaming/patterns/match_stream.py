@@ -30,11 +30,11 @@ from candlewright_cep.streaming.patterns.match_log import MatchLog
 from candlewright_cep.streaming.patterns.match_partition import Partition, Pending, read, written
 from candlewright_cep.streaming.patterns.match_results import MatchResult, Reports, context_of
 from candlewright_cep.streaming.patterns.tested import PathBatch, Tested
-from candlewright_cep.streaming.rows.partitioning import Key, by_partition, ticker_codes
+from candlewright_cep.streaming.rows.partitioning import Key, by_partition
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact
 from candlewright_cep.streaming.rows.retained import Gathered, RetainedRows
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.vector import Array, ranges
+from candlewright_cep.vector import Array, distinct, ranges
 from candlewright_cep.work import WorkLimit
 
 #: A partition, and where its new rows begin and end.
@@ -118,7 +118,7 @@ class MatchStream:
     def skip(self, keys: Sequence[Key], rows: Rows) -> None:
         """Skip rows that cannot matter, and abandon open attempts. `rows`: the last ones of each of these partitions of
         one ticker, which later conditions look back at."""
-        names, codes = ticker_codes(rows.ticker)
+        names, codes = distinct(rows.ticker)
         tickers = [names[code] for code in codes.tolist()]
         counts = Counter(tickers)
         self._begin([(key, {str(key[0])}) for key in keys])
@@ -144,7 +144,7 @@ class MatchStream:
         touched: dict[Key, New] = {}
         if rows.length == 0:
             return touched, rows, []
-        names, codes = ticker_codes(rows.ticker)
+        names, codes = distinct(rows.ticker)
         grouped, codes, pieces = by_partition(rows, codes, self.plan.partition, keys=self.plan.order)
         starts = np.array([start for _, start, _ in pieces], dtype=np.int64)
         least, most = np.minimum.reduceat(codes, starts).tolist(), np.maximum.reduceat(codes, starts).tolist()

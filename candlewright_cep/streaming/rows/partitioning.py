@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.relation import partition_codes, sorted_order
@@ -53,9 +52,3 @@ def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: In
         if bool(((groups[1:] == groups[:-1]) & (values[1:] < values[:-1])).any()):
             return False
     return True
-
-
-def ticker_codes(ticker: pa.Array) -> tuple[list[str], Index]:
-    """The distinct names, and the code of each row's name."""
-    encoded = ticker.dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from candlewright_cep.functions.aggregates.kernels import accumulate
 from candlewright_cep.planning.relation import Relation, concatenated, from_table
 from candlewright_cep.types import NULL
-from candlewright_cep.vector import Bools, Index, constant, from_column, is_ascending, is_every
+from candlewright_cep.vector import Bools, Index, constant, distinct, from_column, is_ascending, is_every
 
 FOREVER = 2**63 - 1
 #: An optional column of released rows: the event time at which a late row is taken.
@@ -336,9 +336,7 @@ class _Keys:
 
     @staticmethod
     def of(table: pa.Table, time_column: str, ticker_column: str) -> "_Keys":
-        encoded = table.column(ticker_column).combine_chunks().dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        codes = encoded.indices.to_numpy()
+        names, codes = distinct(table.column(ticker_column))
         # Sorting 16-bit integers takes linear time.
         small = np.uint16 if len(names) < 65_536 else np.int64
         numbers = table.column(NUMBER).to_numpy() if NUMBER in table.column_names else None

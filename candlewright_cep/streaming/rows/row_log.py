@@ -15,9 +15,8 @@ import numpy as np
 from candlewright_cep.binding.evaluation import Bounds
 from candlewright_cep.planning.relation import Relation, concatenated
 from candlewright_cep.streaming.rows.packing import packed_rows, unpacked_rows
-from candlewright_cep.streaming.rows.partitioning import ticker_codes
 from candlewright_cep.streaming.rows.release import Rows, compact, joined
-from candlewright_cep.vector import Index, is_ascending, is_every, ranges
+from candlewright_cep.vector import Index, distinct, is_ascending, is_every, ranges
 
 __all__ = ["NEWEST_ROWS", "RowLog", "Together", "without"]
 
@@ -237,7 +236,7 @@ def _picked(sources: Sequence[Relation], spans: Sequence[tuple[int, int, int]]) 
 
 
 def _codes(rows: Rows) -> tuple[list[str], Index]:
-    return ticker_codes(rows.ticker.fill_null(""))
+    return distinct(rows.ticker.fill_null(""))
 
 
 def _left(rows: Rows, tickers: Set[str]) -> Rows:

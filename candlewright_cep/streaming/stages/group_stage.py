@@ -14,12 +14,11 @@ from candlewright_cep.planning.hops import HopGroup
 from candlewright_cep.planning.plans import Filter, Group, Plan
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
-from candlewright_cep.streaming.rows.partitioning import ticker_codes
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
 from candlewright_cep.streaming.rows.row_log import RowLog
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages.stages import Given, chained
-from candlewright_cep.vector import Index, is_every
+from candlewright_cep.vector import Index, distinct, is_every
 
 _NEVER = -(2**63)
 
@@ -262,9 +261,9 @@ class GroupStage:
         return found
 
     def _codes(self, rows: Rows) -> tuple[list[str], Index]:
-        """As `ticker_codes`, once for all calls with the same tickers."""
+        """As `distinct`, once for all calls with the same tickers."""
         if self._coded is None or self._coded[0] is not rows.ticker:
-            self._coded = rows.ticker, *ticker_codes(rows.ticker.fill_null(""))
+            self._coded = rows.ticker, *distinct(rows.ticker.fill_null(""))
         return self._coded[1:]
 
     @staticmethod
