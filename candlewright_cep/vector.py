@@ -333,6 +333,9 @@ def distinct(texts: pa.Array | pa.ChunkedArray) -> tuple[list[str], Index]:
 
 def ranges(firsts: Index, lengths: Index) -> Index:
     """The integers of all ranges, one range after another."""
+    if len(firsts) == 1:
+        first = int(firsts[0])
+        return np.arange(first, first + int(lengths[0]))
     ends: Index = lengths.cumsum()
     found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
     return found

@@ -122,10 +122,13 @@ class MeasureValues:
         chosen = end - 1 - node.offset if node.last else begin + node.offset
         inside = (chosen >= begin) & (chosen < end)
         if len(members) == 0:
-            positions = np.full(self._length, -1, dtype=np.int64)
+            rows = positions = np.full(self._length, -1, dtype=np.int64)
+        elif inside.all():
+            positions = members[chosen]
+            rows = self._mapping.rows[positions]
         else:
             positions = np.where(inside, members[np.where(inside, chosen, 0)], -1)
-        rows = np.where(positions < 0, -1, self._mapping.rows[positions]) if len(members) else positions
+            rows = np.where(positions < 0, -1, self._mapping.rows[positions])
         if node.delta:
             rows = self._moved(rows, node.delta)
         labels = None

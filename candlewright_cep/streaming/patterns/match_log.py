@@ -46,7 +46,8 @@ class MatchLog:
             (part, max(part.logged, part.first_row), part.tested) for part in parts if part.logged < part.tested
         )
         if new is not None:
-            self._log.append(new)
+            width = new.relation.width
+            self._log.append(compact(new, {*self._columns, *range(width - _FURTHER, width)}))
             for part in parts:
                 part.logged = part.tested
         if self._log.length > 2 * needed + _SPARE_ROWS:
@@ -116,7 +117,7 @@ class MatchLog:
         if not found:
             return None
         pieces = [(part.between(first, end), 0, 0) for part, first, end in found]
-        rows = compact(RetainedRows.gathered(pieces).rows, self._columns)
+        rows = RetainedRows.gathered(pieces).rows
         sizes = np.array([end - first for _, first, end in found], np.int64)
         owners = np.repeat(np.array([part.number for part, _, _ in found], np.int64), sizes)
         numbers = np.concatenate([np.arange(first, end, dtype=np.int64) for _, first, end in found])

@@ -7,7 +7,7 @@ import numpy as np
 from candlewright_cep.matching.matching import MatchRows
 from candlewright_cep.matching.search import Matches
 from candlewright_cep.streaming.rows.release import Rows
-from candlewright_cep.vector import Index
+from candlewright_cep.vector import Bools, Index
 
 __all__ = ["Context", "MatchResult", "Reports", "context_of"]
 
@@ -21,8 +21,8 @@ class Context:
     last_time: Index
     first_sequence: Index
     last_sequence: Index
-    timed_out: Index
-    partial: Index
+    timed_out: Bools
+    partial: Bools
 
     def take(self, rows: Index) -> "Context":
         return Context(
@@ -67,12 +67,17 @@ class MatchResult:
 
 
 def context_of(found: Matches, result: MatchRows, together: Rows) -> Context:
-    # After the matches comes one entry for unmatched rows.
-    starts, sizes, numbers = (np.append(part, 0) for part in (found.starts, found.lengths, found.numbers))
-    timed_out, partial = np.append(found.timed_out, False), np.append(found.partial, False)
     matches = result.matches
-    first = np.where(matches < 0, result.rows, starts[matches])
-    last = np.where(matches < 0, result.rows, first + np.maximum(sizes[matches], 1) - 1)
+    starts, sizes, numbers = found.starts, found.lengths, found.numbers
+    timed_out, partial = found.timed_out, found.partial
+    if len(found.unmatched):
+        # After the matches comes one entry for unmatched rows.
+        starts, sizes, numbers = (np.append(part, 0) for part in (starts, sizes, numbers))
+        timed_out, partial = np.append(timed_out, False), np.append(partial, False)
+    first, last = starts[matches], np.maximum(sizes[matches], 1) - 1
+    if len(found.unmatched):
+        first = np.where(matches < 0, result.rows, first)
+    last += first
     return Context(
         match_number=numbers[matches],
         first_time=together.time[first],

@@ -41,6 +41,8 @@ from candlewright_cep.work import WorkLimit
 New = tuple[Partition, int, int]
 #: A partition with this many retained rows has them copied only once they are in more than this many pieces.
 MANY_KEPT, MOST_PIECES = 256, 32
+#: So few rows are tested again rather than selected.
+_FEW_ROWS = 16
 #: How conditions are divided between the masks of rows and the search; a state of another form is searched again.
 _FORM = 1
 _NO_TIMES = np.zeros(0, np.int64)
@@ -279,7 +281,7 @@ class MatchStream:
     def _untested(self, parts: list[Partition], together: Gathered, bounds: Bounds) -> Tested:
         """The rows to test, and those that they look back at; all rows if there are few others."""
         passed = [max(0, part.computed - self._lookback - part.first_row) for part in parts]
-        if 2 * sum(passed) < together.length:
+        if together.length <= _FEW_ROWS or 2 * sum(passed) < together.length:
             return Tested(together.rows, bounds, None, np.zeros(len(parts), np.int64))
         starts = bounds.starts + np.array(passed, np.int64)
         lengths = bounds.ends - starts
@@ -444,27 +446,32 @@ class MatchStream:
     def _put_out(self, matches: Matches, together: Gathered, bounds: Bounds) -> MatchResult | None:
         if not len(matches.starts) and not len(matches.unmatched):
             return None
-        used = np.zeros(len(bounds.ends), np.bool_)
-        for rows in (matches.starts, matches.unmatched):
-            used[np.searchsorted(bounds.ends, rows, side="right")] = True
-        sizes = bounds.ends - bounds.starts
-        if 2 * int(sizes[used].sum()) < together.length:
-            # Only rows of partitions with matches: the others may have many rows.
-            ends = np.cumsum(np.where(used, sizes, 0))
-            moved = ends - bounds.ends
-            matches = replace(
-                matches,
-                starts=matches.starts + moved[np.searchsorted(bounds.ends, matches.starts, side="right")],
-                unmatched=matches.unmatched + moved[np.searchsorted(bounds.ends, matches.unmatched, side="right")],
-            )
-            given = together.take(ranges(bounds.starts[used], sizes[used]))
-            bounds = Bounds((ends - sizes)[used], ends[used])
-        else:
-            given = together.rows
+        matches, given, bounds = self._with_matches(matches, together, bounds)
         result = evaluate_matches(self.plan, matches, given.relation.column, bounds=bounds)
         shown = given.take(result.rows)
         relation = match_relation(self.plan, shown.relation, result.measures)
         return MatchResult(shown.replaced(relation), context_of(matches, result, given))
+
+    @staticmethod
+    def _with_matches(matches: Matches, together: Gathered, bounds: Bounds) -> tuple[Matches, Rows, Bounds]:
+        """The matches over the rows of all partitions, or only of those with matches if the others have many rows."""
+        if len(bounds.ends) == 1:
+            return matches, together.rows, bounds
+        used = np.zeros(len(bounds.ends), np.bool_)
+        for rows in (matches.starts, matches.unmatched):
+            used[np.searchsorted(bounds.ends, rows, side="right")] = True
+        sizes = bounds.ends - bounds.starts
+        if 2 * int(sizes[used].sum()) >= together.length:
+            return matches, together.rows, bounds
+        ends = np.cumsum(np.where(used, sizes, 0))
+        moved = ends - bounds.ends
+        matches = replace(
+            matches,
+            starts=matches.starts + moved[np.searchsorted(bounds.ends, matches.starts, side="right")],
+            unmatched=matches.unmatched + moved[np.searchsorted(bounds.ends, matches.unmatched, side="right")],
+        )
+        given = together.take(ranges(bounds.starts[used], sizes[used]))
+        return matches, given, Bounds((ends - sizes)[used], ends[used])
 
     def _forget(self, parts: list[Partition], new: list[int], together: Gathered, bounds: Bounds) -> None:
         """Drop the rows that no attempt, pending match or later condition can reach. All partitions' rows are copied
@@ -489,10 +496,12 @@ class MatchStream:
                 self._retained.release(part.pieces, old - low)
                 low = old
             keep.append((low, end))
-        lows = np.array([low for low, _ in keep], np.int64)
-        lengths = np.array([high - low for low, high in keep], np.int64)
-        kept = compact(together.take(ranges(lows, lengths)), self._columns)
-        self._retained.add([part.pieces for part in parts], lengths.tolist(), kept)
+        lengths = [high - low for low, high in keep]
+        if len(keep) == 1:
+            kept = together.rows.part(keep[0][0], lengths[0])
+        else:
+            kept = together.take(ranges(np.array([low for low, _ in keep], np.int64), np.array(lengths, np.int64)))
+        self._retained.add([part.pieces for part in parts], lengths, compact(kept, self._columns))
         if self._retained.has_many_spare(self.retained_rows):
             owners = [part.pieces for part in self.partitions.values() if part.count]
             if owners:

@@ -37,7 +37,7 @@ class Rows:
         if len(rows) > 0 and self.length <= _FEW_ROWS:
             first = int(rows[0])
             if first >= 0 and is_every(rows - first, len(rows)):
-                return self if len(rows) == self.length else self._few(first, len(rows))
+                return self.part(first, len(rows))
         return Rows(
             self.relation.take(rows), self.time[rows], self.sequence[rows], self.ticker.take(pa.array(rows, pa.int64()))
         )
@@ -49,8 +49,10 @@ class Rows:
             self.ticker.slice(start, length),
         )  # fmt: skip
 
-    def _few(self, start: int, length: int) -> "Rows":
+    def part(self, start: int, length: int) -> "Rows":
         """`slice` with a copy of the tickers, so that their bytes do not depend on the table they came from."""
+        if length == self.length:
+            return self
         found = self.slice(start, length)
         return Rows(found.relation, found.time, found.sequence, pa.concat_arrays([found.ticker]))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from candlewright_cep.vector import Index, is_every, ranges
 
 #: Chunks may hold this many rows in excess of twice the rows that are kept.
 _SPARE_ROWS = 4096
+#: So few spans are taken one by one.
+_FEW_SPANS = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -36,27 +39,37 @@ class Gathered:
 
     def __init__(self, sources: Sequence[Rows], spans: Sequence[tuple[int, int, int]]) -> None:
         self._sources = sources
-        offsets = np.cumsum([0, *(source.length for source in sources)])
-        of_span, firsts, lengths = np.array(spans, np.int64).reshape(len(spans), 3).T
-        firsts = firsts + offsets[of_span]
-        ends = lengths.cumsum()
-        self._offsets = offsets
-        self._firsts, self._lengths, self._ends = firsts, lengths, ends
+        self._spans = spans
         self._rows: Rows | None = None
-        self.length = int(ends[-1]) if len(ends) else 0
+        self.length = sum(length for _, _, length in spans)
 
     @property
     def rows(self) -> Rows:
         """All the rows."""
-        if self._rows is None:
-            self._rows = self._picked(ranges(self._firsts, self._lengths))
+        if self._rows is None and 0 < len(self._spans) <= _FEW_SPANS:
+            self._rows = joined([self._sources[source].part(first, length) for source, first, length in self._spans])
+        elif self._rows is None:
+            firsts, lengths, _ = self._places
+            self._rows = self._picked(ranges(firsts, lengths))
         return self._rows
+
+    @cached_property
+    def _offsets(self) -> Index:
+        """The number of the first row of each source, over all sources."""
+        return np.cumsum([0, *(source.length for source in self._sources)])
+
+    @cached_property
+    def _places(self) -> tuple[Index, Index, Index]:
+        """For each span its first row, over all sources; its length; and where it ends among the rows of all spans."""
+        of_span, firsts, lengths = np.array(self._spans, np.int64).reshape(len(self._spans), 3).T
+        return firsts + self._offsets[of_span], lengths, lengths.cumsum()
 
     def take(self, places: Index) -> Rows:
         if self._rows is not None:
             return self._rows if is_every(places, self.length) else self._rows.take(places)
-        shifts = self._firsts - (self._ends - self._lengths)
-        return self._picked(places + shifts.take(np.searchsorted(self._ends, places, side="right")))
+        firsts, lengths, ends = self._places
+        shifts = firsts - (ends - lengths)
+        return self._picked(places + shifts.take(np.searchsorted(ends, places, side="right")))
 
     def _picked(self, wanted: Index) -> Rows:
         """`wanted`: row numbers over all sources."""
