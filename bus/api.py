@@ -7,7 +7,7 @@ A topic is created by its first record or group, which fixes its number of parti
 (topic, partition). Once a call has returned, its effect is as durable as `bus.fsync` specifies.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -280,12 +280,12 @@ class Log(Protocol):
         timeout_seconds: float,
         *,
         lives: Lives | None = None,
-        also: Sequence[str] = (),
+        also: Iterable[TopicPartition] = (),
         few_records: FewRecords | None = None,
-    ) -> dict[str, list[PartitionState]]:
-        """`states` of the topics that `after` names, in its order, and then of those of `also`, once any partition of
-        `after` has a record at or past its offset, or after `timeout_seconds`. With `lives` it raises RecordsLost as
-        `read` does.
+    ) -> dict[TopicPartition, PartitionState]:
+        """The state of each partition of `after`, read in the order of their topics, and then of `also`, once any
+        partition of `after` has a record at or past its offset, or after `timeout_seconds`. With `lives` it raises
+        RecordsLost as `read` does.
 
         `few_records` gets the new records of partitions to which only a few have come, so that they need not be read.
         """

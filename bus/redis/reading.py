@@ -53,7 +53,7 @@ class RedisReading(RedisTables):
             )
             first, end = int(bounds[0] or 0), int(bounds[1] or 0)
             if lives is not None:
-                self._check_lives(lives, (topic, partition), at, bounds[2], end)
+                self._check_lives(lives, (topic, partition), at, (bounds[2] or b"").decode(), end)
             if not first <= at <= end:
                 if found:
                     break
@@ -144,7 +144,8 @@ class RedisReading(RedisTables):
                 for at, partition in enumerate(partitions):
                     place, end = (topic, partition), int(found[at] or 0)
                     if lives is not None:
-                        self._check_lives(lives, place, after[place], found[len(partitions) + at], end)
+                        history = (found[len(partitions) + at] or b"").decode()
+                        self._check_lives(lives, place, after[place], history, end)
                     if end > after[place]:
                         ready.add(place)
             if few_records is not None:
@@ -158,20 +159,26 @@ class RedisReading(RedisTables):
         timeout_seconds: float,
         *,
         lives: Lives | None = None,
-        also: Sequence[str] = (),
+        also: Iterable[TopicPartition] = (),
         few_records: FewRecords | None = None,
-    ) -> dict[str, list[PartitionState]]:
-        topics = tuple(dict.fromkeys([*(topic for topic, _ in after), *also]))
-        commands = b"".join(map(self._ask_for_state, topics))
+    ) -> dict[TopicPartition, PartitionState]:
+        wanted: dict[str, dict[int, None]] = {}
+        for topic, partition in (*after, *also):
+            wanted.setdefault(topic, {})[partition] = None
+        commands = b"".join(self._ask_for_state(topic, tuple(own)) for topic, own in wanted.items())
         deadline = time.monotonic() + timeout_seconds
         while True:
-            arrived, replies = self._look(commands, len(topics), after, deadline, with_few=few_records is not None)
-            found = states_of(topics, replies)
+            arrived, replies = self._look(commands, len(wanted), after, deadline, with_few=few_records is not None)
+            found = {
+                (topic, partition): state
+                for (topic, own), reply in zip(wanted.items(), replies, strict=True)
+                for partition, state in zip(own, states_of(reply), strict=True)
+            }
             has_come = False
-            for (topic, partition), offset in after.items():
-                state = found[topic][partition]
+            for place, offset in after.items():
+                state = found[place]
                 if lives is not None:
-                    self._check_lives(lives, (topic, partition), offset, state.lives.encode(), state.end)
+                    self._check_lives(lives, place, offset, state.lives, state.end)
                 has_come |= state.end > offset
             if few_records is not None:
                 few_records.update(_few(arrived, after))
@@ -202,9 +209,9 @@ class RedisReading(RedisTables):
         arrived, *found = self._store.packed_calls(wait + commands, 1 + replies)
         return arrived or (), found
 
-    def _check_lives(self, lives: Lives, place: TopicPartition, offset: int, history: bytes | None, end: int) -> None:
+    def _check_lives(self, lives: Lives, place: TopicPartition, offset: int, history: str, end: int) -> None:
         try:
-            lives.check(place, offset, (history or b"").decode(), end=end)
+            lives.check(place, offset, history, end=end)
         except RecordsLost as error:
             report(self, error)
             raise

@@ -32,8 +32,8 @@ class RedisTopics:
         self._group_expiry_seconds = group_expiry_seconds
         self._router = Router()
         self._counts: dict[str, int] = {}
-        #: By topic and number of partitions, see `_ask_for_state`.
-        self._questions: dict[tuple[str, int], bytes] = {}
+        #: By topic and partitions, see `_ask_for_state`.
+        self._questions: dict[tuple[str, Sequence[int]], bytes] = {}
         #: When a group was last kept from expiring.
         self._touched: dict[tuple[str, str], float] = {}
         #: Bytes of a record and records of an entry, by partition, as of the newest read.
@@ -65,16 +65,20 @@ class RedisTopics:
         return self.states([topic])[topic]
 
     def states(self, topics: Sequence[str]) -> dict[str, list[PartitionState]]:
-        return states_of(topics, self._store.packed_calls(b"".join(map(self._ask_for_state, topics)), len(topics)))
+        commands = b"".join(self._ask_for_state(topic, range(self.partitions(topic))) for topic in topics)
+        replies = self._store.packed_calls(commands, len(topics))
+        return {topic: states_of(reply) for topic, reply in zip(topics, replies, strict=True)}
 
-    def _ask_for_state(self, topic: str) -> bytes:
-        """The command whose reply `_states` reads."""
-        if not (count := self.partitions(topic)):
+    def _ask_for_state(self, topic: str, partitions: Sequence[int]) -> bytes:
+        """The command whose reply `states_of` reads."""
+        if not self.partitions(topic):
             raise BusError(f"no topic {topic}")
-        found = self._questions.get((topic, count))
+        found = self._questions.get((topic, partitions))
         if found is None:
-            names = [f"{p}:{name}" for p in range(count) for name in ("first", "end", "size", "lives")]
-            found = self._questions[topic, count] = pack(("HMGET", f"cw:topic:{topic}", *names))
+            for partition in partitions:
+                self._check_partition(topic, partition)
+            names = [f"{p}:{name}" for p in partitions for name in ("first", "end", "size", "lives")]
+            found = self._questions[topic, partitions] = pack(("HMGET", f"cw:topic:{topic}", *names))
         return found
 
     def _check_partition(self, topic: str, partition: int) -> None:
@@ -91,14 +95,11 @@ class RedisTopics:
         return local.name, local.number
 
 
-def states_of(topics: Sequence[str], replies: Sequence[Any]) -> dict[str, list[PartitionState]]:
-    return {
-        topic: [
-            PartitionState(int(first or 0), int(end or 0), int(size or 0), (lives or b"").decode())
-            for first, end, size, lives in zip(*[iter(values)] * 4, strict=True)
-        ]
-        for topic, values in zip(topics, replies, strict=True)
-    }
+def states_of(reply: Sequence[Any]) -> list[PartitionState]:
+    return [
+        PartitionState(int(first or 0), int(end or 0), int(size or 0), (lives or b"").decode())
+        for first, end, size, lives in zip(*[iter(reply)] * 4, strict=True)
+    ]
 
 
 def log_of(topic: str, partition: int) -> str:

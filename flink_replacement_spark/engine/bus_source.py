@@ -318,10 +318,12 @@ class BatchRoom:
         """The room given in the options; by default 100,000 records and `max_bytes`."""
         return cls(int(options.get("max_records", "100000")), int(options.get("max_bytes", str(max_bytes))))
 
-    def records_of(self, states: Sequence[PartitionState]) -> int:
-        """How many of the topic's records fit, by their mean size; at least one."""
-        size = sum(state.size_bytes for state in states)
-        count = sum(state.end - state.first for state in states)
+    def records_of(self, states: Iterable[PartitionState]) -> int:
+        """How many of a topic's records fit, by the mean size in these partitions; at least one."""
+        size = count = 0
+        for state in states:
+            size += state.size_bytes
+            count += state.end - state.first
         return min(self.max_records, max(1, self.max_bytes * count // max(1, size)))
 
 
@@ -332,6 +334,8 @@ def ends_of(states: Sequence[PartitionState]) -> Positions:
 def capped(planned: Positions, ends: Positions, max_records: int) -> Positions:
     """Advance from `planned` towards `ends` by at most `max_records` in total; partitions take equal shares first."""
     behind = {p: max(0, end - planned.get(p, 0)) for p, end in ends.items()}
+    if sum(behind.values()) <= max_records:
+        return {p: planned.get(p, 0) + count for p, count in behind.items()}
     left = max_records
     result = {p: planned.get(p, 0) for p in behind}
     for remaining, (partition, count) in zip(

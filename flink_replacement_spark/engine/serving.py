@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, Self
 
@@ -49,7 +49,7 @@ _SMALL_RECORDS = 1_000
 _NAMED = 100
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """Records from `start` to `end` (exclusive), by topic and partition; `now_ns`: the wall clock for the step."""
 
@@ -58,7 +58,7 @@ class Step:
     end: Mapping[str, Positions]
     now_ns: int = 0
 
-    @property
+    @cached_property
     def records(self) -> int:
         """The number of records in the step."""
         return sum(
@@ -67,6 +67,7 @@ class Step:
             for partition, end in own.items()
         )
 
+    @cached_property
     def packed(self) -> bytes:
         return json.dumps([self.number, self.start, self.end, self.now_ns]).encode()
 
@@ -210,7 +211,7 @@ class Steps:
 
     def advance(self, owner: str, before: Step, after: Step) -> Step:
         """Plan the step after `before`; returns `after`, or the step that another task has planned instead."""
-        if self._bus.replace(self._table, owner, _row_of(before), new=after.packed()):
+        if self._bus.replace(self._table, owner, _row_of(before), new=after.packed):
             return after
         found = self.newest(owner)
         if found.number <= before.number:
@@ -243,7 +244,7 @@ class Steps:
         if together.is_empty and (not after.records or together.may_wait):
             together.pass_over()
             return None, done
-        plans = [Swap(self._table, owner.name, _row_of(before), after.packed(), {})]
+        plans = [Swap(self._table, owner.name, _row_of(before), after.packed, {})]
         if self._run_id:
             plans.append(Swap(_RUNS, self._query_id, self._run_id, self._run_id, {}))
         if together.commit(plans):
@@ -255,7 +256,7 @@ class Steps:
 
     def put(self, owner: str, step: Step) -> None:
         """Set the step of an owner that no task serves."""
-        self._bus.put(self._table, {owner: step.packed()})
+        self._bus.put(self._table, {owner: step.packed})
 
     def all(self) -> dict[str, Step]:
         return {owner: Step.unpacked(content) for owner, content in self._bus.items(self._table).items()}
@@ -265,7 +266,7 @@ class Steps:
 
 
 def _row_of(step: Step) -> bytes | None:
-    return None if step.number < 0 else step.packed()
+    return None if step.number < 0 else step.packed
 
 
 def _lost(owner: str, before: Step, found: Step) -> BusError:

@@ -58,13 +58,14 @@ class LiveOwner:
         self._held.move((written and written.end) or at)
         # Read the ends of trades first, so that a mark published before them is not applied after them.
         places = {(topic, self.partition): at[topic][self.name] for topic in TOPICS}
-        states = self._bus.states_after(
+        found = self._bus.states_after(
             places,
             self._held.seconds_left(min(WAIT_SECONDS, longest_seconds)),
             lives=self._lives,
             few_records=self._few_records,
         )
-        end = next_ends(at, states, _ROOM, partition=self.partition)
+        states = {topic: {self.name: found[topic, self.partition]} for topic in TOPICS}
+        end = next_ends(at, states, _ROOM)
         return None if end == at else Step(before.number + 1, at, end)
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:

@@ -26,7 +26,6 @@ from flink_replacement_spark.engine.bus_source import (
     RangesPartition,
     capped,
     check_start,
-    ends_of,
     lives_of,
     positions_of,
     read_range,
@@ -62,9 +61,10 @@ class LiveStreamReader(HoldingReader):
         # Read the ends of trades first, so that a mark published before them is not applied after them. A mark that is
         # read too early waits for its trades.
         states = {topic: bus.state(topic) for topic in TOPICS}
-        for topic, own in states.items():
-            lives.check_all(topic, {int(p): offset for p, offset in before[topic].items()}, own)
-        ends = next_ends(before, states, self._room)
+        for topic, found in states.items():
+            lives.check_all(topic, {int(p): offset for p, offset in before[topic].items()}, found)
+        own = {topic: {str(p): state for p, state in enumerate(found)} for topic, found in states.items()}
+        ends = next_ends(before, own, self._room)
         return planned if ends == before else ends | written_lives(lives)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
@@ -108,19 +108,13 @@ class LiveSource(DataSource):
 
 
 def next_ends(
-    planned: Mapping[str, Positions],
-    states: Mapping[str, Sequence[PartitionState]],
-    room: BatchRoom,
-    *,
-    partition: int | None = None,
+    planned: Mapping[str, Positions], states: Mapping[str, Mapping[str, PartitionState]], room: BatchRoom
 ) -> dict[str, Positions]:
-    """The ends of the next records, by topic, for all partitions or one. In `states`, those of trades must have been
-    read first.
+    """The ends of the next records, by topic, for the partitions in `states`, where those of trades must have been read
+    first.
     """
-    whole = {topic: ends_of(own) for topic, own in states.items()}
-    if partition is not None:
-        whole = {topic: {str(partition): ends[str(partition)]} for topic, ends in whole.items()}
-    ends = {topic: capped(planned[topic], own, room.records_of(states[topic])) for topic, own in whole.items()}
+    whole = {topic: {place: state.end for place, state in own.items()} for topic, own in states.items()}
+    ends = {topic: capped(planned[topic], own, room.records_of(states[topic].values())) for topic, own in whole.items()}
     trades, marks = (ends[topic] for topic in TOPICS)
     for place, end in whole[bus_topics.TICK_MARKS].items():
         if marks[place] < end:

@@ -279,7 +279,8 @@ class Follower:
         newer ones, or after a moment.
         """
         if after:
-            states = self._bus.states_after(after, INTERVAL_SECONDS)[self.topic]
+            found = self._bus.states_after(after, INTERVAL_SECONDS)
+            states = [found[place] for place in sorted(found)]
         else:
             states = self._bus.state(self.topic)
         newest = self._known()

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, FewRecords, Lives, Log, PartitionState
+from bus import Bus, FewRecords, Lives, Log
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import (
     LIVES,
@@ -161,18 +161,14 @@ class TriggerPlanner:
         # Those behind are examined first.
         awaited = BEHIND + (ROWS if reads_events else ROWS[:2])
         places = {(t, int(p)): offset for t in awaited for p, offset in planned[t].items()}
-        found_at = bus.states_after(
-            places, waiting, lives=lives, also=[bus_topics.TRIGGER_EVENTS], few_records=few_records
-        )
-
-        def ends(topic: str, states: Sequence[PartitionState]) -> Positions:
-            return {p: states[int(p)].end for p in planned[topic]}
-
-        behind = {topic: ends(topic, found_at[topic]) for topic in BEHIND}
-        rows = {topic: ends(topic, found_at[topic]) for topic in ROWS}
+        events = [(bus_topics.TRIGGER_EVENTS, int(p)) for p in planned[bus_topics.TRIGGER_EVENTS]]
+        known = bus.states_after(places, waiting, lives=lives, also=events, few_records=few_records)
+        states = {topic: {p: known[topic, int(p)] for p in planned[topic]} for topic in BEHIND + ROWS}
+        ends = {topic: {p: state.end for p, state in own.items()} for topic, own in states.items()}
+        rows = {topic: ends[topic] for topic in ROWS}
         if self._barrier is None:
-            self._barrier = Barrier(behind, rows)
-        most = {topic: self._room.records_of(found_at[topic]) for topic in ROWS}
+            self._barrier = Barrier({topic: ends[topic] for topic in BEHIND}, rows)
+        most = {topic: self._room.records_of(states[topic].values()) for topic in ROWS}
         if not reads_events:
             most[bus_topics.TRIGGER_EVENTS] = _ALL
         found = towards(planned, rows, self._barrier, most=most)

@@ -87,7 +87,8 @@ class TriggerFeed(Follower):
         is_returning = time.monotonic() < (self._recent_until or 0.0)
         waiting = _RETURNING_SECONDS if is_returning or self._returning else _WAIT_SECONDS
         few: FewRecords = {}
-        states = self._bus.states_after(after, self._patience(waiting), lives=self._lives, few_records=few)[_TOPIC]
+        found = self._bus.states_after(after, self._patience(waiting), lives=self._lives, few_records=few)
+        states = [found[place] for place in sorted(found)]
         if any(state.end > self._next[partition] for partition, state in enumerate(states)):
             records = self._gather(states, few)
             events = self._readable(records, partial(numbered, streams.TRIGGERS), unreadable(streams.TRIGGERS))

@@ -636,13 +636,16 @@ def test_states_are_those_after_a_record_has_come(bus: Bus) -> None:
     bus.create_topic("a", 2)
     bus.create_topic("b", 1)
     bus.publish("a", [Record(b"x", partition=1)])
-    assert bus.states_after({("b", 0): 0, ("a", 1): 0}, 60) == bus.states(["b", "a"])
-    assert bus.states_after({("a", 0): 0, ("a", 1): 1}, 0.01) == bus.states(["a"])
+    a, b = bus.states(["a", "b"]).values()
+    assert bus.states_after({("b", 0): 0, ("a", 1): 0}, 60) == {("b", 0): b[0], ("a", 1): a[1]}
+    assert bus.states_after({("a", 1): 1}, 0.01, also=[("a", 0), ("a", 1)]) == {("a", 1): a[1], ("a", 0): a[0]}
+    with pytest.raises(BusError, match="no partition 2"):
+        bus.states_after({("a", 2): 0}, 60)
     timer = threading.Timer(0.05, lambda: bus.publish("b", [Record(b"y")]))
     timer.start()
     found = bus.states_after({("a", 1): 1, ("b", 0): 0}, 60)
     timer.join()
-    assert list(found) == ["a", "b"] and found["b"][0].end == 1
+    assert list(found) == [("a", 1), ("b", 0)] and found["b", 0].end == 1
 
 
 def test_a_wait_and_the_states_after_it_are_one_exchange_with_the_server(

@@ -240,7 +240,7 @@ def test_records_that_trickle_in_share_ever_fewer_commits(case: Case, monkeypatc
 
     trickle, states_after = Trickle(), case.bus.states_after
 
-    def later(after: Mapping[TopicPartition, int], timeout_seconds: float) -> dict[str, list[PartitionState]]:
+    def later(after: Mapping[TopicPartition, int], timeout_seconds: float) -> dict[TopicPartition, PartitionState]:
         trickle.wait(timeout_seconds)
         return states_after(after, 0.0)
 
