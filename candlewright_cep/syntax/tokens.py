@@ -99,6 +99,17 @@ def tokenize(text: str, limits: Limits) -> list[Token]:
     return tokens
 
 
+def split_at_numbers(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The parts of a text between its numbers, one more than there are, and the numbers as they are written."""
+    between, numbers, end = [], [], 0
+    for found in _TOKEN.finditer(text):
+        if found.lastgroup == "number":
+            between.append(text[end : found.start()])
+            numbers.append(found.group())
+            end = found.end()
+    return (*between, text[end:]), tuple(numbers)
+
+
 def _content(group: str, raw: str, at: Position) -> str:
     if group == "string":
         return raw[1:-1].replace("''", "'")

@@ -9,10 +9,11 @@ from protobuf import records_pb2 as records
 from triggers.records.lookback import LookbackRequest
 from triggers.records.moved import Moved
 from triggers.running.outcome import TriggerOutput, TriggerReport
+from triggers.running.plans import Plans
 from triggers.running.streams import Saved, Shard
 from triggers.running.trigger import Common, Text, Trigger
 from triggers.running.views import Views
-from triggers.texts.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
+from triggers.texts.check import INPUTS, TriggerRules, compile_trigger, is_joint
 
 __all__ = ["Registry"]
 
@@ -28,6 +29,7 @@ class Registry:
     def __init__(self, rules: TriggerRules, number: int) -> None:
         self.rules = rules
         self.number = number
+        self._plans = Plans(rules)
         self.triggers: dict[str, Trigger] = {}
         self.shards: dict[int, Shard] = {}
         self.views = Views()
@@ -136,16 +138,17 @@ class Registry:
             registration, tickers, ticks_from, bars_from=bars_from, now_ns=now_ns, events_from=events_from
         )
         try:
-            compiled = compile_trigger(trigger.sql, trigger.parameters, self.rules, views=trigger.views)
+            common = self._plans.of(trigger.text, is_alone=not trigger.tickers)
         except TriggerRejected as error:
             if not self._is_joint:
                 self.triggers[trigger.trigger_id] = trigger
                 self.suspend(trigger, str(error), output)
             return
+        compiled = common.compiled
         if is_joint(compiled, registration.tickers, self.rules.partitions) != self._is_joint:
             return
         self.triggers[trigger.trigger_id] = trigger
-        self._attach(trigger, compiled)
+        self._attach(trigger, common)
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "active"))
         if compiled.looks_back and trigger.tickers:
             options = compiled.options
@@ -186,9 +189,9 @@ class Registry:
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "suspended", reason))
 
     # ---- streams
-    def _attach(self, trigger: Trigger, compiled: CompiledTrigger) -> None:
+    def _attach(self, trigger: Trigger, common: Common) -> None:
+        compiled = common.compiled
         is_alone = compiled.runs_alone or not trigger.tickers
-        common = Common.of(compiled, trigger.text, is_alone=is_alone)
         if not is_alone:
             taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))
             free = sorted(self._by_key.get(common.key, set()) - taken)
