@@ -29,6 +29,8 @@ _DOUBLES = range(_OPEN, _QUOTE_VOLUME + 1)
 _TEXTS = (_TICKER, _SOURCE)
 #: Fewer messages of one length, and those after so many layouts, are read one by one.
 _FEW_ALIKE, _MAX_LAYOUTS = 8, 8
+#: The most messages that are read together, so that they and their columns are still in the processor's cache.
+_BLOCK_BARS = 8_192
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -145,10 +147,11 @@ def decode(values: Sequence[bytes]) -> BarColumns:
 
 
 def _of_one_length(values: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
-    """The places of the messages of each length."""
+    """The places of the messages of each length, in blocks."""
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     order = np.argsort(lengths, kind="stable")
-    yield from np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1) if len(values) else ()
+    for places in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1) if len(values) else ():
+        yield from (places[first : first + _BLOCK_BARS] for first in range(0, len(places), _BLOCK_BARS))
 
 
 @dataclass(frozen=True, slots=True)

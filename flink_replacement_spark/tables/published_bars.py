@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from bus import StoredRecord
 from candlewright.wire import bar_columns
@@ -33,10 +34,12 @@ def published_bars(
     """
     bars = bar_columns.decode(values_of(records))
     is_own = np.logical_or.reduce([bars.source == source for source in _SOURCES]) & ~bars.from_client
-    tickers, sources = bars.ticker[is_own], bars.source[is_own]
-    prices, volumes = bars.prices[:, is_own], bars.volumes[:, is_own]
-    period_seconds, open_ns = bars.period_seconds[is_own], bars.open_time[is_own]
-    trade_count, revision = bars.trade_count[is_own], bars.revision[is_own]
+    # Usually all are, and no column is copied.
+    own: slice | NDArray[np.bool_] = slice(None) if is_own.all() else is_own
+    tickers, sources = bars.ticker[own], bars.source[own]
+    prices, volumes = bars.prices[:, own], bars.volumes[:, own]
+    period_seconds, open_ns = bars.period_seconds[own], bars.open_time[own]
+    trade_count, revision = bars.trade_count[own], bars.revision[own]
     if not sound.are_sound_bars(
         tickers.tolist(),
         period_seconds=period_seconds,
@@ -46,20 +49,20 @@ def published_bars(
         trade_count=trade_count,
         revision=revision,
     ):
-        own = (OHLCV.FromString(record.value) for record in compress(records, is_own.tolist()))
-        raise BadFrame("BAD_RECORD", next(filter(None, map(sound.problem_with_bar, own))))
+        checked = (OHLCV.FromString(record.value) for record in compress(records, is_own.tolist()))
+        raise BadFrame("BAD_RECORD", next(filter(None, map(sound.problem_with_bar, checked))))
     columns: dict[str, pa.Array] = {
         "ticker": pa.array(tickers, pa.string()),
         "period_seconds": pa.array(period_seconds),
         "open_time": pa.array(open_ns.astype(np.int64) // 1_000),
         **dict(zip(_PRICES, map(pa.array, prices), strict=True)),
         "volume": pa.array(volumes[0]),
-        "quote_volume": pa.array(volumes[1], mask=~bars.has_quote_volume[is_own]),
-        "trade_count": pa.array(trade_count, mask=~bars.has_trade_count[is_own]),
+        "quote_volume": pa.array(volumes[1], mask=~bars.has_quote_volume[own]),
+        "trade_count": pa.array(trade_count, mask=~bars.has_trade_count[own]),
         "source": pa.array(sources, pa.string()),
-        "complete": pa.array(bars.complete[is_own]),
+        "complete": pa.array(bars.complete[own]),
         "revision": pa.array(revision),
-        "known_at": pa.array(_known_at(records, moments)[is_own]),
+        "known_at": pa.array(_known_at(records, moments)[own]),
     }
     return pa.table([columns[part.name].cast(part.type) for part in _SCHEMA], schema=_SCHEMA)
 
