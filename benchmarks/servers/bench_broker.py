@@ -7,9 +7,13 @@ all requests, and ends when the last end is on the bus.
 The floor is pyzmq alone between two processes, a DEALER that keeps 100 messages under way and a ROUTER that echoes
 them. It moves two messages per job, the broker three.
 
-Rounds of the floor and of the broker alternate, because the load of a machine varies; their processes stay alive
-between rounds. Rates are medians of the rounds, each from its first message to its last, and `ratio` is that of the two
-medians.
+`bare_rows_per_second` is what the messages alone allow in Python: a loop without state or checks takes the same three
+messages per job of the same kind of worker, parses and serialises the same protobuf messages, and writes the leases and
+outcomes of all waiting frames to Redis in two calls. `bare_ratio` compares it with the floor, as `ratio` the broker.
+
+Rounds of the floor, the bare loop and the broker alternate, because the load of a machine varies; their processes stay
+alive between rounds. Rates are medians of the rounds, each from its first message to its last, and `ratio` is that of
+the medians of broker and floor.
 """
 
 import argparse
@@ -23,7 +27,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -55,7 +59,7 @@ def run(jobs: int = 30_000, slots: int = 100, rounds: int = 6) -> dict[str, Any]
     """
     jobs_per_round = jobs // rounds
     jobs = jobs_per_round * rounds
-    floors, rates = [], []
+    floors, rates, bare_rates = [], [], []
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
@@ -76,18 +80,28 @@ def run(jobs: int = 30_000, slots: int = 100, rounds: int = 6) -> dict[str, Any]
         broker = stack.enter_context(_process(["-m", "broker"], environment))
         _wait_until_read(folder / "broker.http", jobs)
         worker = stack.enter_context(_process([*_THIS, "--worker", address], environment))
+        bare_address = f"tcp://127.0.0.1:{_free_port()}"
+        bare = stack.enter_context(_process([*_THIS, "--bare", bare_address, redis.url], environment))
+        bare_worker = stack.enter_context(_process([*_THIS, "--worker", bare_address], environment))
         parts = {"broker": broker.pid, "worker": worker.pid, "redis": redis.pid or 0}
         used = dict.fromkeys(parts, 0.0)
-        _wait_for_line(worker)
+        bare_used = 0.0
+        for each in (worker, bare_worker):
+            _wait_for_line(each)
         floors.append(echo.rate(2 * jobs_per_round, slots))
         for done in range(jobs_per_round, jobs + 1, jobs_per_round):
             before = {part: _cpu_seconds(pid) for part, pid in parts.items()}
             rates.append(jobs_per_round / _round(bus, worker, jobs_per_round, slots, done))
             for part, pid in parts.items():
                 used[part] += _cpu_seconds(pid) - before[part]
+            bare_before = _cpu_seconds(bare.pid)
+            started = time.perf_counter()
+            _command(bare_worker, jobs_per_round, slots)
+            bare_rates.append(jobs_per_round / (time.perf_counter() - started))
+            bare_used += _cpu_seconds(bare.pid) - bare_before
             floors.append(echo.rate(2 * jobs_per_round, slots))
         ended = _ended_once(bus)
-    rate, floor = statistics.median(rates), statistics.median(floors)
+    rate, floor, bare_rate = map(statistics.median, (rates, floors, bare_rates))
     return {
         "rows": jobs,
         "seconds": round(sum(jobs_per_round / each for each in rates), 4),
@@ -98,8 +112,12 @@ def run(jobs: int = 30_000, slots: int = 100, rounds: int = 6) -> dict[str, Any]
         "round_ratios": [
             round(2 * each / sum(around), 3) for each, around in zip(rates, pairwise(floors), strict=True)
         ],
+        "bare_rows_per_second": round(bare_rate),
+        "bare_ratio": round(bare_rate / floor, 3),
         "slots": slots,
-        "cpu_microseconds_per_job": {part: round(used[part] / jobs * 1e6, 1) for part in parts},
+        "cpu_microseconds_per_job": {
+            part: round(seconds / jobs * 1e6, 1) for part, seconds in (used | {"bare": bare_used}).items()
+        },
     }
 
 
@@ -150,12 +168,8 @@ def _outcomes(bus: RedisBus) -> Iterator[rec.HistoryOutcome]:
 
 def _round(bus: RedisBus, worker: subprocess.Popen[bytes], jobs: int, slots: int, done: int) -> float:
     """Seconds for this many jobs; `done`: jobs of all rounds including this one."""
-    if worker.stdin is None:
-        raise RuntimeError("the worker does not take commands")
     started = time.perf_counter()
-    worker.stdin.write(f"{jobs} {slots}\n".encode())
-    worker.stdin.flush()
-    _wait_for_line(worker)
+    _command(worker, jobs, slots)
     until = time.monotonic() + TIMEOUT_SECONDS
     # Two outcomes per job: its piece and its request.
     while sum(state.end for state in bus.state(topics.HISTORY_OUTCOMES)) < 2 * done:
@@ -163,6 +177,15 @@ def _round(bus: RedisBus, worker: subprocess.Popen[bytes], jobs: int, slots: int
             raise TimeoutError("the jobs did not end")
         time.sleep(0.001)
     return time.perf_counter() - started
+
+
+def _command(worker: subprocess.Popen[bytes], jobs: int, slots: int) -> None:
+    """Have the worker do this many jobs."""
+    if worker.stdin is None:
+        raise RuntimeError("the worker does not take commands")
+    worker.stdin.write(f"{jobs} {slots}\n".encode())
+    worker.stdin.flush()
+    _wait_for_line(worker)
 
 
 def _ended_once(bus: RedisBus) -> int:
@@ -203,6 +226,45 @@ def _work(address: str) -> None:
                     socket.send(ready[1])
                     to_offer -= 1
         print("done", flush=True)
+
+
+def _bare(address: str, url: str) -> None:
+    """The messages and writes of a broker, without its decisions."""
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+    socket.bind(address)
+    bus = RedisBus(url)
+    ready = frames.type_id_of(ing.WorkerReady)
+    count = 0
+    while True:
+        socket.poll()
+        granted: dict[str, bytes] = {}
+        outgoing: list[tuple[bytes, bytes]] = []
+        outcomes: list[Record] = []
+        finished: list[str] = []
+        with suppress(zmq.Again):
+            while True:
+                connection, _, body = socket.recv_multipart(zmq.NOBLOCK)
+                if body[0] == ready:
+                    count += 1
+                    job_id, ticker = f"{count:032x}", f"COIN{count % 100}/USDT.BENCH"
+                    job = ing.DataRequest(request_id=f"{count}", job_id=job_id, ticker=ticker)
+                    job.historical.start_time, job.historical.end_time = START, START + 60 * MINUTE
+                    job.historical.period_seconds = 60
+                    granted[job_id] = b"request-%d" % count
+                    outgoing.append((connection, bytes((frames.DISPATCH,)) + job.SerializeToString()))
+                    continue
+                job_id = ing.WorkComplete.FromString(body[1:]).job_id
+                piece = rec.PieceDone(request_id=job_id, job_id=job_id, start_time=START, end_time=START + 60 * MINUTE)
+                ended = rec.RequestDone(request_id=job_id, status=ing.HistoryReadyNotification.NOT_FOUND)
+                outcomes += (
+                    Record(rec.HistoryOutcome(piece=piece).SerializeToString(), key=b"bare"),
+                    Record(rec.HistoryOutcome(request=ended).SerializeToString(), key=b"bare"),
+                )
+                finished.append(job_id)
+        bus.publish("bare_outcomes", outcomes)
+        bus.grant(granted, revoking=finished)
+        for connection, body in outgoing:
+            socket.send_multipart([connection, frames.VERSION, body])
 
 
 def _echo(address: str) -> None:
@@ -275,10 +337,13 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--worker", metavar="ADDRESS", help=argparse.SUPPRESS)
+    parser.add_argument("--bare", nargs=2, metavar=("ADDRESS", "URL"), help=argparse.SUPPRESS)
     parser.add_argument("--echo", metavar="ADDRESS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         _work(arguments.worker)
+    elif arguments.bare:
+        _bare(*arguments.bare)
     elif arguments.echo:
         _echo(arguments.echo)
     else:

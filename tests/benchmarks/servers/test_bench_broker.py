@@ -11,3 +11,4 @@ def test_every_job_of_the_benchmark_ends_once() -> None:
     assert result["rows_per_second"] > 0
     assert result["ratio"] > 0
     assert len(result["round_ratios"]) == 2
+    assert result["bare_ratio"] > 0
