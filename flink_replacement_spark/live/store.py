@@ -8,6 +8,7 @@ note of those records is enough (`append`); from time to time it is written whol
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bus import Bus, KeyedTables
 from bus.dead_letters import Letter, put_aside
@@ -31,6 +32,7 @@ class Pointer:
     wholes: Sequence[int] = ()
 
     @classmethod
+    @lru_cache(maxsize=256)
     def of(cls, found: bytes | None) -> "Pointer":
         if found is None:
             return cls()

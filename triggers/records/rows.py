@@ -29,6 +29,8 @@ _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _RECEIVED = _TICKS.field("received_at").type
 _NO_TICKS = _TICKS.empty_table()
 _COLUMNS = tuple((part.name, part.type) for part in _TICKS)
+_PLACES = {name: place for place, (name, _) in enumerate(_COLUMNS)}
+_TIME = _TICKS.field("ts").type
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _SIDE_NAMES = ["unknown", "buy", "sell"]
 _SIDES = pa.array(_SIDE_NAMES)
@@ -249,28 +251,24 @@ def whole_trades(rows: pa.Table) -> pa.Table:
     """The trades with all columns of the input; columns that were not read are NULL."""
     if not rows.num_rows:
         return _NO_TICKS
-    found = []
-    names = set(rows.column_names)
-    for name, kind in _COLUMNS:
-        if name == "ts":
+    found = list(_few_nulls(rows.num_rows) if rows.num_rows <= _FEW else _nulls(rows.num_rows))
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        place = _PLACES.get(name)
+        if place is not None:
+            kind = _COLUMNS[place][1]
+            found[place] = column if column.type == kind else column.cast(kind)
+        if name == "ts_ns":
             # On a few rows, a cast takes many times as long.
-            times = rows.column("ts_ns")
-            found.append(pa.chunked_array([chunk.view(kind) for chunk in times.chunks], kind))
-        elif name in names:
-            column = rows.column(name)
-            found.append(column if column.type == kind else column.cast(kind))
-        else:
-            found.append(_nulls(rows.num_rows, kind))
+            found[_PLACES["ts"]] = pa.chunked_array([chunk.view(_TIME) for chunk in column.chunks], _TIME)
     return pa.Table.from_arrays(found, schema=_TICKS)
 
 
-def _nulls(count: int, kind: pa.DataType) -> pa.Array:
-    return _few_nulls(count, kind) if count <= _FEW else pa.nulls(count, kind)
+def _nulls(count: int) -> list[pa.Array]:
+    """All columns without values."""
+    return [pa.nulls(count, kind) for _, kind in _COLUMNS]
 
 
-@lru_cache(maxsize=256)
-def _few_nulls(count: int, kind: pa.DataType) -> pa.Array:
-    return pa.nulls(count, kind)
+_few_nulls = lru_cache(maxsize=_FEW)(_nulls)
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -12,6 +12,8 @@ from candlewright_cep.streaming.rows.packing import as_json
 from candlewright_cep.streaming.rows.partitioning import Key
 from candlewright_cep.streaming.rows.retained import Piece
 
+_WRITER = json.JSONEncoder(default=as_json, separators=(",", ":"))
+
 
 @dataclass(slots=True)
 class Pending:
@@ -107,7 +109,7 @@ def written(key: Key, part: Partition) -> str:
         "place": part.place,
         "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
     }
-    return json.dumps(state, default=as_json, separators=(",", ":"))
+    return _WRITER.encode(state)
 
 
 def read(state: Mapping[str, Any], plan: SearchPlan, number: int) -> tuple[Key, Partition]:

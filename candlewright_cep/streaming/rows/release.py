@@ -9,7 +9,7 @@ import pyarrow as pa
 from candlewright_cep.functions.aggregates.kernels import accumulate
 from candlewright_cep.planning.relation import Relation, concatenated, from_table
 from candlewright_cep.types import NULL
-from candlewright_cep.vector import Bools, Index, constant, distinct, from_column, is_ascending, is_every
+from candlewright_cep.vector import Bools, Index, constant, distinct, from_column, is_ascending, is_every, one_array
 
 FOREVER = 2**63 - 1
 #: An optional column of released rows: the event time at which a late row is taken.
@@ -132,7 +132,7 @@ class ReleaseBuffer:
 
     def push(self, table: pa.Table) -> Released:
         """Take rows in order of arrival; returns the rows that they release."""
-        if SEQUENCE not in table.column_names:
+        if not _has(table, SEQUENCE):
             numbers = np.arange(self._next_sequence, self._next_sequence + table.num_rows, dtype=np.int64)
             table = table.append_column(SEQUENCE, pa.array(numbers))
             self._next_sequence += table.num_rows
@@ -341,7 +341,7 @@ class _Keys:
         names, codes = distinct(table.column(ticker_column))
         # Sorting 16-bit integers takes linear time.
         small = np.uint16 if len(names) < 65_536 else np.int64
-        numbers = table.column(NUMBER).to_numpy() if NUMBER in table.column_names else None
+        numbers = table.column(NUMBER).to_numpy() if _has(table, NUMBER) else None
         return _Keys(names, codes.astype(small), from_column(table.column(time_column)).values, numbers)
 
     def where(self, rows: Bools) -> "_Keys":
@@ -364,6 +364,10 @@ class _Keys:
             np.concatenate([self.times, other.times]),
             numbers,
         )
+
+
+def _has(table: pa.Table, name: str) -> bool:
+    return bool(table.schema.get_field_index(name) >= 0)
 
 
 def _fitted(held: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -406,10 +410,10 @@ def _grouped_order(keys: _Keys, arrivals: Index) -> Index:
 
 def rows_of(table: pa.Table, columns: int, time_column: str, *, ticker_column: str) -> Rows:
     """A released table as rows; the trigger sees only its first `columns` columns."""
-    ticker = table.column(ticker_column).combine_chunks()
+    ticker = one_array(table.column(ticker_column))
     if not pa.types.is_string(ticker.type):
         ticker = ticker.cast(pa.string())
-    place = table.column_names.index(ticker_column)
+    place = table.schema.get_field_index(ticker_column)
     # Use the same array as the ticker column, so that operators ordered by it need not encode it twice.
     relation = from_table(table.select(range(columns)), {place: ticker})
     return Rows(
