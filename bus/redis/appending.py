@@ -5,6 +5,7 @@ from functools import partial
 from itertools import repeat
 
 from bus.api import Position, Record, SequenceStamp
+from bus.redis.store import bulks
 from bus.routing import encode_headers
 from candlewright.wire.errors import BusError
 
@@ -15,13 +16,14 @@ _PACK_RECORDS = 128
 _PACK_BYTES = 16 << 10
 
 
-def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[bytes | str | int]) -> tuple[int, bytes]:
-    """The number of arguments and their bytes in wire format. `chosen`: the partition of each record.
+def packed(records: Sequence[Record], chosen: Sequence[int], head: tuple[int, bytes]) -> tuple[int, bytes]:
+    """The number of arguments and their bytes in wire format. `chosen`: the partition of each record; `head`: the
+    arguments before the records, packed.
 
     Raises BusError if there are too many records for one call.
     """
-    parts = [_bulk(argument) for argument in head]
-    count = len(parts)
+    count, first = head
+    parts = [first]
     by_partition: dict[int, list[Record]] = {}
     if chosen.count(chosen[0]) == len(chosen):
         by_partition[chosen[0]] = list(records)
@@ -29,7 +31,7 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
         for partition, record in zip(chosen, records, strict=True):
             by_partition.setdefault(partition, []).append(record)
     for partition, group in by_partition.items():
-        parts += (_bulk(partition), _bulk(len(group)))
+        parts.append(bulks(partition, len(group)))
         count += 2
         if (keyed := _all_keyed(group)) is not None:
             parts += keyed[0]
@@ -49,7 +51,7 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
                 at += len(values) - 1
             elif record.sequence is not None or record.headers:
                 special = _special(record)
-                parts += map(_bulk, special)
+                parts.append(bulks(*special))
                 count += len(special)
             elif key is None:
                 parts.append(b"$1\r\n-\r\n$%d\r\n%b\r\n" % (len(value), value))
@@ -60,6 +62,11 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
     if count > _MAX_ARGUMENTS:
         raise BusError(f"{len(records)} records are too many for one call")
     return count, b"".join(parts)
+
+
+def packed_head(arguments: Sequence[bytes | str | int]) -> tuple[int, bytes]:
+    """For `packed`."""
+    return len(arguments), bulks(*arguments)
 
 
 def positions(chosen: Sequence[int], reply: Sequence[bytes]) -> list[Position]:
@@ -150,22 +157,14 @@ def _packs(values: Sequence[bytes]) -> list[Sequence[bytes]]:
 def _pack(stamp: SequenceStamp, key: bytes, values: Sequence[bytes]) -> bytes:
     """Consecutive records with one stamp and key, as one entry."""
     arguments = ("*", stamp.name, stamp.tag, key, len(values), _lengths(values), b"".join(values))
-    return b"".join([_bulk(argument) for argument in arguments])
+    return bulks(*arguments)
 
 
 def _keyed_pack(keys: Sequence[bytes], values: Sequence[bytes]) -> bytes:
     """Consecutive records without numbers, as one entry."""
     arguments = ("+", len(values), _lengths(keys), b"".join(keys), _lengths(values), b"".join(values))
-    return b"".join([_bulk(argument) for argument in arguments])
+    return bulks(*arguments)
 
 
 def _lengths(texts: Sequence[bytes]) -> bytes:
     return " ".join(map(str, map(len, texts))).encode()
-
-
-def _bulk(argument: bytes | str | int) -> bytes:
-    if isinstance(argument, str):
-        argument = argument.encode()
-    elif isinstance(argument, int):
-        argument = b"%d" % argument
-    return b"$%d\r\n%b\r\n" % (len(argument), argument)

@@ -10,7 +10,7 @@ from bus.limits import REFUSED, trim_goal
 from bus.redis import appending
 from bus.redis.pending import PendingAppend
 from bus.redis.retention import RedisRetention
-from bus.redis.store import Argument, pack
+from bus.redis.store import Argument, bulks
 from bus.redis.topics import CALL_SECONDS, milliseconds
 from bus.topics import ENDING, REFUSING_REGISTRIES
 from candlewright.wire.errors import BusError, BusFull, BusLimit, CallsLost, LeaseLost
@@ -69,10 +69,9 @@ class RedisPublishing(RedisRetention):
             return None
         chosen = self._router.route(topic, records, count)
         pending = PendingAppend(Counter(chosen))
-        arguments, packed = self._arguments(
-            topic, records, chosen, count, (f"as:{writer}", number), _NAMED_CALL_SECONDS,
-            lease=lease, is_contiguous=is_contiguous,
-        )  # fmt: skip
+        call = f"as:{writer}", number
+        head = self._head(topic, count, call, _NAMED_CALL_SECONDS, lease=lease, is_contiguous=is_contiguous)
+        arguments, packed = appending.packed(records, chosen, head)
         return pending if self._store.begin_script(pending, "publish", arguments, arguments=packed) else None
 
     def publish_once(
@@ -127,11 +126,14 @@ class RedisPublishing(RedisRetention):
         wanted = {topic: own for topic, own in records.items() if own}
         trimmed: set[str] = set()
         while True:
-            count, packed = len(head), [pack(head).partition(b"\r\n")[2]]
+            count, packed = len(head), [bulks(*head)]
             for topic, own in wanted.items():
                 partitions = self.partitions(topic) or self._partitions
                 chosen = self._router.route(topic, own, partitions)
-                arguments, each = self._arguments(topic, own, chosen, partitions, ("", 0), 0)
+                known = self._heads.get((topic, partitions))
+                if known is None:
+                    known = self._heads[topic, partitions] = self._head(topic, partitions, ("", 0), 0)
+                arguments, each = appending.packed(own, chosen, known)
                 packed += (b"$%d\r\n%d\r\n" % (len(str(arguments)), arguments), each)
                 count += arguments + 1
             reply = self._store.run_packed("commit", count, b"".join(packed))
@@ -168,10 +170,11 @@ class RedisPublishing(RedisRetention):
         count = self.partitions(topic) or self._partitions
         while True:
             chosen = self._router.route(topic, records, count)
-            arguments, packed = self._arguments(
-                topic, records, chosen, count, (writer, number), keep_seconds,
+            head = self._head(
+                topic, count, (writer, number), keep_seconds,
                 lease=lease, once=once, is_refusing=registry in REFUSING_REGISTRIES, is_contiguous=is_contiguous,
             )  # fmt: skip
+            arguments, packed = appending.packed(records, chosen, head)
             reply = self._store.run_packed("publish", arguments, packed)
             match reply[0]:
                 case b"P":
@@ -204,11 +207,9 @@ class RedisPublishing(RedisRetention):
             raise BusFull(topic, size, self._max_bytes)
         self.trim(topic, keep_seconds=math.inf, keep_bytes=trim_goal(self._max_bytes))
 
-    def _arguments(
+    def _head(
         self,
         topic: str,
-        records: Sequence[Record],
-        chosen: Sequence[int],
         partitions: int,
         call: tuple[str, int],
         keep_seconds: int,
@@ -218,7 +219,7 @@ class RedisPublishing(RedisRetention):
         is_refusing: bool = False,
         is_contiguous: bool = False,
     ) -> tuple[int, bytes]:
-        """The arguments of `lua/publish.lua`."""
+        """The arguments of `lua/publish.lua` before the records, packed."""
         head = (topic, partitions, self._max_bytes, "" if lease is None else f"={lease}", *call)
         limits = self._limits
         bounds = (
@@ -229,7 +230,7 @@ class RedisPublishing(RedisRetention):
             int(is_refusing),
             int(is_contiguous),
         )
-        return appending.packed(records, chosen, (*head, *(once or ("", "", "")), keep_seconds, *bounds))
+        return appending.packed_head((*head, *(once or ("", "", "")), keep_seconds, *bounds))
 
 
 def _once_key(registry: str, name: str) -> str:

@@ -10,7 +10,7 @@ from bus.api import FewRecords, PartitionState, Position, RecordRun, StoredRecor
 from bus.lives import Lives
 from bus.lost import report
 from bus.redis.replies import dense, run_of, stored
-from bus.redis.store import pack
+from bus.redis.store import bulks, pack
 from bus.redis.tables import RedisTables
 from bus.redis.topics import log_of, states_of
 from candlewright.wire.errors import BusError, OffsetOutOfRange, RecordsLost
@@ -202,10 +202,13 @@ class RedisReading(RedisTables):
             return (), self._store.packed_calls(commands, replies)
         # Shorter than the socket's timeout, so that a hanging server can be distinguished from one without new records.
         block = max(1, math.ceil(min(left, self._store.timeout_seconds / 2) * 1_000))
-        streams = [log_of(topic, partition) for topic, partition in after]
-        ids = [f"{offset}-0" for offset in after.values()]
+        places = tuple(after)
+        logs = self._logs.get(places)
+        if logs is None:
+            logs = self._logs[places] = bulks("STREAMS", *(log_of(*place) for place in places))
         count = _FEW_ENTRIES + 1 if with_few else 1
-        wait = pack(("XREAD", "COUNT", count, "BLOCK", block, "STREAMS", *streams, *ids))
+        ids = bulks(*(b"%d-0" % offset for offset in after.values()))
+        wait = b"*%d\r\n%b%b%b" % (6 + 2 * len(after), bulks("XREAD", "COUNT", count, "BLOCK", block), logs, ids)
         arrived, *found = self._store.packed_calls(wait + commands, 1 + replies)
         return arrived or (), found
 

@@ -96,7 +96,12 @@ script = cache(Script)
 
 def pack(arguments: Sequence[Argument]) -> bytes:
     """One command in Redis's wire format."""
-    parts = [b"*%d\r\n" % len(arguments)]
+    return b"*%d\r\n%b" % (len(arguments), bulks(*arguments))
+
+
+def bulks(*arguments: Argument) -> bytes:
+    """Arguments in Redis's wire format."""
+    parts = []
     for argument in arguments:
         if isinstance(argument, str):
             argument = argument.encode()
@@ -145,7 +150,7 @@ class Store:
         self.fence = Fence.of(url)
         keys = () if self.fence is None else (self.fence.key, f"cw:epoch:{self.fence.epoch}")
         #: The number of a script's keys, and the keys.
-        self._keys = pack((len(keys), *keys)).partition(b"\r\n")[2]
+        self._keys = bulks(len(keys), *keys)
         self._key_count = len(keys)
         #: Scripts that have run here, which the server knows then.
         self._known: set[str] = set()
@@ -226,7 +231,7 @@ class Store:
 
     def run(self, name: str, *arguments: Argument) -> Any:
         """The reply of a script of `bus/redis/lua`."""
-        return self.run_packed(name, len(arguments), pack(arguments).partition(b"\r\n")[2])
+        return self.run_packed(name, len(arguments), bulks(*arguments))
 
     def run_packed(self, name: str, count: int, arguments: bytes) -> Any:
         """`run` with `count` arguments in wire format already."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from bus.redis.pending import PendingNumber
-from bus.redis.store import Argument, pack
+from bus.redis.store import Argument, bulks
 from bus.redis.topics import RedisTopics, milliseconds, pairs
 
 __all__ = ["RedisTables"]
@@ -24,7 +24,7 @@ class RedisTables(RedisTopics):
         if not leases and not revoking:
             return None
         pending, arguments = PendingNumber(), _grant(leases, revoking)
-        packed = pack(arguments).partition(b"\r\n")[2]
+        packed = bulks(*arguments)
         return pending if self._store.begin_script(pending, "grant", len(arguments), arguments=packed) else None
 
     def revoke(self, names: Sequence[str]) -> None:

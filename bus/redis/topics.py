@@ -34,6 +34,10 @@ class RedisTopics:
         self._counts: dict[str, int] = {}
         #: By topic and partitions, see `_ask_for_state`.
         self._questions: dict[tuple[str, Sequence[int]], bytes] = {}
+        #: Of the records of a `commit`, by topic and number of partitions, see `appending.packed`.
+        self._heads: dict[tuple[str, int], tuple[int, bytes]] = {}
+        #: Of partitions that are awaited together, see `_look`.
+        self._logs: dict[tuple[TopicPartition, ...], bytes] = {}
         #: When a group was last kept from expiring.
         self._touched: dict[tuple[str, str], float] = {}
         #: Bytes of a record and records of an entry, by partition, as of the newest read.
