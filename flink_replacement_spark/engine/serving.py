@@ -6,10 +6,11 @@ the time that it sees.
 
 A small step is one call to the bus, which atomically writes the step, its results and the state after it, by
 compare-and-set. A step without results need not be written at once: it is written with a later one, within
-`UNWRITTEN_SECONDS`, so that it does not delay results of other owners; until then, a task that starts takes its records
-again. A large step is stored before it has any effect, and then runs under its number as a micro-batch does,
-so its results are published once however often it runs. A starting task repeats the newest step unless it was done. A
-task that Spark gave up but that still runs can only carry out the same steps, or finds that it is outdated.
+`UNWRITTEN_SECONDS` or four times as long if it is small, so that it does not delay results of other owners; until then,
+a task that starts takes its records again. A large step is stored before it has any effect, and then runs under its
+number as a micro-batch does, so its results are published once however often it runs. A starting task repeats the
+newest step unless it was done. A task that Spark gave up but that still runs can only carry out the same steps, or
+finds that it is outdated.
 """
 
 import json
@@ -37,8 +38,8 @@ __all__ = ["NO_STEP", "WAIT_SECONDS", "Done", "Held", "Owner", "Reports", "Servi
 
 #: How long (s) an owner waits for records at a time.
 WAIT_SECONDS = 5.0
-#: How long (s) a step without results may not be written.
-UNWRITTEN_SECONDS = 0.25
+#: How long (s) steps without results may not be written; four times as long while they have at most `FEW_RECORDS`.
+UNWRITTEN_SECONDS, FEW_RECORDS, _FEW_TIMES = 0.25, 50, 4
 #: How long (s) a failing task waits for the current steps of its other owners.
 _END_SECONDS = 2.0
 #: How often (s) an owner reports to the bus which records it no longer needs.
@@ -164,12 +165,15 @@ class Unwritten:
 
     def __init__(self) -> None:
         self.start: Mapping[str, Positions] = {}
-        self._due = math.inf
+        self._since = self._due = math.inf
+        self._records = 0
 
     def add(self, step: Step) -> None:
         if not self.start:
             self.start = step.start
-            self._due = time.monotonic() + UNWRITTEN_SECONDS
+            self._since = time.monotonic()
+        self._records += step.records
+        self._due = self._since + UNWRITTEN_SECONDS * (_FEW_TIMES if self._records <= FEW_RECORDS else 1)
 
     def must_be_written(self) -> None:
         self._due = 0.0

@@ -174,13 +174,17 @@ def test_a_step_without_results_is_written_with_the_next_that_has_some(monkeypat
     assert steps.newest("0") == Step(4, {"t": {"0": 5}}, {"t": {"0": 8}}, 7)
 
 
-def test_steps_without_results_are_written_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("most", "longest"), [(3, 0.4), (3 + serving.FEW_RECORDS, 0.1)])
+def test_steps_without_results_are_written_when_they_are_due(
+    monkeypatch: pytest.MonkeyPatch, most: int, longest: float
+) -> None:
+    """Few records may wait longer."""
     monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 0.1)
-    steps, owner = Steps(FreshBus(1), "q"), _Quiet(ends=[1, 2, 3])
+    steps, owner = Steps(FreshBus(1), "q"), _Quiet(ends=[1, 2, most])
     serve(owner, steps, owner.stopping, on_done=lambda done: None)
-    assert owner.ran == [1, 2, 3, 3] and owner.saved == [1, 3]
-    assert steps.newest("0") == Step(3, {"t": {"0": 1}}, {"t": {"0": 3}}, 7)
-    assert all(wait <= 0.1 for wait in owner.waits[2:-1]) and owner.waits[-1] > 10
+    assert owner.ran == [1, 2, most, most] and owner.saved == [1, most]
+    assert steps.newest("0") == Step(3, {"t": {"0": 1}}, {"t": {"0": most}}, 7)
+    assert longest / 2 < owner.waits[3] <= longest and owner.waits[-1] > 10
 
 
 def test_steps_without_results_are_written_before_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
