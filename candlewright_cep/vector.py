@@ -188,14 +188,9 @@ def from_list(kind: SqlType, values: Sequence[Any]) -> Vector:
     return Vector(kind, np.array(filled, _DTYPE[kind.kind]), None if none_missing else valid)
 
 
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """The column's values; a single chunk is not copied."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
 def from_column(column: pa.Array | pa.ChunkedArray) -> Vector:
     """An Arrow column as a vector. Raises pyarrow.ArrowInvalid for a time or number outside the 64-bit range."""
-    array = one_array(column) if isinstance(column, pa.ChunkedArray) else column
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind = from_arrow(array.type)
     valid = None if array.null_count == 0 else np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False))
     if kind.is_text:
@@ -331,7 +326,7 @@ def distinct(texts: pa.Array | pa.ChunkedArray) -> tuple[list[str], Index]:
         places: dict[str, int] = {}
         numbers = [places.setdefault(text, len(places)) for text in texts.to_pylist()]
         return list(places), np.array(numbers, np.int64)
-    array = one_array(texts) if isinstance(texts, pa.ChunkedArray) else texts
+    array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     encoded = array.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
