@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,7 +205,8 @@ class BarMaker:
     def add(self, batches: Iterable[Trades]) -> None:
         """Count each trade once. Trades of bars beyond the horizon are counted in `too_late`."""
         given = [batch for batch in batches if len(batch.time)]
-        kept = self._fresh(given)
+        # In the order of the bars, so that trades need not be sorted if those of each ticker are in order.
+        kept = sorted(self._fresh(given), key=itemgetter(0))
         if not kept:
             return
         lengths = [len(part.time) for _, part in kept]
