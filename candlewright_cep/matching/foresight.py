@@ -305,7 +305,9 @@ class Prospects:
         firsts = np.arange(low, high)
         ends = np.full(high - low, last)
         if within is not None and self.times is not None:
-            ends = low + np.searchsorted(self.times[low:last], self.times[low:high] + within)
+            # Times past the last one that fits are after every row.
+            bounds = np.minimum(self.times[low:high], np.iinfo(np.int64).max - within) + within
+            ends = low + np.searchsorted(self.times[low:last], bounds)
         missing = np.zeros(high - low, np.int64)
         for bit, (number, outlook) in enumerate(self.foresight.starts.items()):
             variable = self._variable(number, is_start=True)

@@ -1,6 +1,6 @@
 """MATCH_RECOGNIZE over a finished input."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.conditions import Bound, Conditions
 from candlewright_cep.matching.foresight import Foresight, Prospects
 from candlewright_cep.matching.measures import Mapping, MeasureValues, Outputs
-from candlewright_cep.matching.recognize import RecognizePlan
+from candlewright_cep.matching.recognize import RecognizePlan, SortKey
 from candlewright_cep.matching.search import Found, Matches, PartitionSearch, StepLimit
 from candlewright_cep.vector import Array, Index, Vector, ranges
 from candlewright_cep.work import WorkLimit
@@ -60,13 +60,23 @@ def bound_path(conditions: Conditions, values: RowValues, base: int) -> Bound:
     return conditions.path.make(lists, base)
 
 
+def row_times(times: Vector, order: Sequence[SortKey]) -> list[int]:
+    """The times of rows sorted by `order`, for WITHIN. A NULL is farther from any other time than any interval."""
+    found: list[int] = times.values.tolist()
+    if times.valid is not None:
+        shift = -len(found) if order[0].nulls_first else 1
+        for row in np.flatnonzero(~times.valid).tolist():
+            found[row] = (row + shift) << 64
+    return found
+
+
 def find(plan: RecognizePlan, column: Columns, length: int, *, bounds: Bounds) -> Matches:
     """All matches of a sorted input. Raises SkipFailed, and TriggerRejected if the work exceeds a limit."""
     values = RowValues(column, length, bounds)
     mask_values = mask_array(plan.conditions, values, length)
     tests, known = bound_path(plan.conditions, values, 0)
     times = None if plan.time_column is None else column(plan.time_column).expand()
-    time_list: list[int] = [] if times is None else times.values.tolist()
+    time_list = [] if times is None else row_times(times, plan.order)
     prospects: Prospects | None = None
     is_linear = not tests and plan.search.is_linear
     foresight = None if is_linear else Foresight.of(plan.conditions, plan.variables, plan.search.automaton)

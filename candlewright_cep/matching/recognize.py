@@ -309,7 +309,8 @@ def _within(node: RecognizeNode, binder: Binder, order: tuple[SortKey, ...]) -> 
             raise node.at.reject("WITH TIMEOUT ROWS needs WITHIN", "write PATTERN (...) WITHIN INTERVAL '10' SECOND")
         return None, None
     assert isinstance(node.within, CallNode)
-    duration = binder.interval(node.within).value
+    is_negative = node.within.name == "NEGATE"
+    duration = 0 if is_negative else binder.interval(node.within).value
     if duration <= 0:
         raise node.within.at.reject("WITHIN needs an interval longer than zero")
     key = order[0] if order else None

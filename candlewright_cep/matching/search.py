@@ -79,6 +79,10 @@ class SearchPlan:
     strict: bool = True
     limits: Limits = field(default_factory=Limits)
 
+    def deadline(self, first: int) -> int | None:
+        """The time from which on a match whose first row has this time takes no further row."""
+        return None if self.within_ns is None else first + self.within_ns
+
     @property
     def is_linear(self) -> bool:
         """Whether only path conditions can make the search backtrack."""

@@ -15,7 +15,7 @@ from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import Column, Expression, walk
 from candlewright_cep.matching.automaton import ACCEPT, Automaton
 from candlewright_cep.matching.conditions import Registers, Trial
-from candlewright_cep.matching.matching import bound_path, mask_array
+from candlewright_cep.matching.matching import bound_path, mask_array, row_times
 from candlewright_cep.matching.measures import Mapping, MeasureValues, Outputs
 from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.matching.search import Attempt as OpenAttempt
@@ -136,6 +136,9 @@ class _Tracer:
         self._times: list[int | None] = [None] * rows.length
         if time is not None:
             self._times = self._values.value(time).to_list()
+        self._row_times: list[int] = []
+        if plan.time_column is not None:
+            self._row_times = row_times(rows.column(plan.time_column).expand(), plan.order)
         self._definitions = dict(plan.definitions)
         self._missing = _missing_rows(plan.search.automaton)
         # After the search: per partition, the number of matches found.
@@ -173,7 +176,7 @@ class _Tracer:
         """Search as on a stream: what later rows may still change stays open."""
         search = PartitionSearch(replace(self._plan.search, strict=False), start)
         search.trials = self._trials
-        times = [time or 0 for time in self._times[start:end]] if self._plan.time_column is not None else []
+        times = self._row_times[start:end]
         search.extend(self._masks[start:end], times)
         if times:
             search.watermark = times[-1]
@@ -206,7 +209,7 @@ class _Tracer:
     def _walk(self, start: int, partition: int, span: tuple[int, int]) -> tuple[_Start, int]:
         automaton, masks, trials = self._plan.search.automaton, self._masks, self._trials
         found, steps = _Start(start, partition), 0
-        last, deadline = span[1], self._deadline(start)
+        last, deadline = span[1], self._plan.search.deadline(self._row_times[start]) if self._row_times else None
         number = self._numbers[partition] + 1
         pending: list[tuple[int, int, Registers, Path]] = [(0, start, self._plan.search.initial, None)]
         seen: set[tuple[int, int, Registers]] = set()
@@ -217,8 +220,7 @@ class _Tracer:
             seen.add((place, row, registers))
             if row >= last:
                 continue
-            time = self._times[row]
-            if deadline is not None and time is not None and time >= deadline:
+            if deadline is not None and row > start and self._row_times[row] >= deadline:
                 found.expired = True
                 found.failed(_Failure(self._missing[place], row, place, path, is_late=True))
                 continue
@@ -240,8 +242,8 @@ class _Tracer:
         return found, steps
 
     def _deadline(self, start: int) -> int | None:
-        within, time = self._plan.search.within_ns, self._times[start]
-        return None if within is None or time is None else time + within
+        time = self._times[start]
+        return None if time is None else self._plan.search.deadline(time)
 
     # -- which came nearest -------------------------------------------------------------------------------------
 

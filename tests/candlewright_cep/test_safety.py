@@ -259,6 +259,10 @@ WRONG = {
         "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL '0' SECOND) AS m",
         "longer than zero",
     ),
+    "WITHIN a negative time": (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL -'1' SECOND) AS m",
+        "longer than zero",
+    ),
     "WITHIN a month": (
         "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL '1' MONTH) AS m",
         "no fixed length",
