@@ -16,7 +16,7 @@ from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.usage import SHARE, Extent, Usage
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.conditions import Trial
-from candlewright_cep.matching.matching import LESS_WORK, bound_path, evaluate_matches, masks
+from candlewright_cep.matching.matching import LESS_WORK, bound_path, evaluate_matches, masks, row_times
 from candlewright_cep.matching.recognize import RecognizePlan, SortKey
 from candlewright_cep.matching.search import Found, PartitionSearch, StepLimit
 from candlewright_cep.planning.plans import Inputs, Plan
@@ -502,6 +502,8 @@ def _reduced_to_match(
     assert plan is not None
     search_plan = replace(plan.search, want_unmatched=False)
     frame_values = _FrameConditions(plan, rows, bounds)
+    time = plan.time_column
+    times = [] if time is None else row_times(rows.column(time).expand(), plan.order)
     found = Found()
     of_row = np.full(rows.length, -1, dtype=np.int64)
     ends = np.zeros(rows.length, dtype=np.int64)
@@ -522,7 +524,7 @@ def _reduced_to_match(
                 search.match_number = number
                 work.spend(frame_high - row)
                 row_masks, search.trials = frame_values.of(row, frame_high)
-                search.extend(row_masks, closed=True)
+                search.extend(row_masks, times[row:frame_high], closed=True)
                 before = len(found.starts)
                 next_start = search.run_first(found, anywhere=window.seek)
                 if len(found.starts) > before:

@@ -220,7 +220,8 @@ class SelectBinder(Binder):
             if any(not isinstance(key.expression, Column) for key in order):
                 raise node.at.reject("ORDER BY of a window with a row pattern takes columns")
             _check_window_pattern(node.recognize)
-            recognize = bind_recognize(node.recognize, self.fields, self.parameters, limits=self.limits, alias="")
+            pattern = replace(node.recognize, order_by=node.order_by)
+            recognize = bind_recognize(pattern, self.fields, self.parameters, limits=self.limits, alias="")
             if recognize.computed:
                 raise node.recognize.at.reject(
                     f"{recognize.computed[0].name} is not possible in a row pattern of a window",
