@@ -297,17 +297,13 @@ class Prospects:
             high = self._variable(variable).first(low, high, points, takes=variable != loop.candidate.variable)
         return high + self.origin
 
-    def hopeful(self, first: int, end: int, stop: int, *, within: int | None) -> list[int]:
-        """The starts from `first` to `end` that may match. Rows are known up to `stop`, which includes all rows within
-        the time limit of these starts.
+    def hopeful(self, first: int, ends: Index, stop: int) -> list[int]:
+        """The starts from `first` on that may match, of which `ends` has the reach: the row before which a match ends.
+        Rows are known up to `stop`.
         """
-        low, high, last = first - self.origin, end - self.origin, stop - self.origin
+        low, last, ends = first - self.origin, stop - self.origin, ends - self.origin
+        high = low + len(ends)
         firsts = np.arange(low, high)
-        ends = np.full(high - low, last)
-        if within is not None and self.times is not None:
-            # Times past the last one that fits are after every row.
-            bounds = np.minimum(self.times[low:high], np.iinfo(np.int64).max - within) + within
-            ends = low + np.searchsorted(self.times[low:last], bounds)
         missing = np.zeros(high - low, np.int64)
         for bit, (number, outlook) in enumerate(self.foresight.starts.items()):
             variable = self._variable(number, is_start=True)

@@ -255,9 +255,9 @@ class Glance:
             kept=max(before + reach, lookback),
             starts=told(frozenset(candidate.variable for candidate in begin)),
             ends=None if longest is None else told(automaton.last_variables()),
-            holds={} if search.within_ns is not None else dict(_holds(plan, seen, is_exact=is_exact)),
+            holds={} if search.has_deadline else dict(_holds(plan, seen, is_exact=is_exact)),
             most_rows=search.limits.retained_rows,
-            has_deadline=search.within_ns is not None,
+            has_deadline=search.has_deadline,
             filters=tuple(filters) if is_exact else (),
             slot_types=tuple(slot_types),
         )

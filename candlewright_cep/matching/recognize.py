@@ -159,7 +159,7 @@ def bind_recognize(
     computed: list[WindowFunction] = []
     definitions = _definitions(node, fields, parameters, limits, primary, variables, computed)
     measures = _measures(node, fields, parameters, limits, variables, order, computed)
-    within, time_column = _within(node, rows, order)
+    within, gap, time_column = _within(node, rows, order)
     if (named := named_rows(definitions.values())) > limits.named_rows:
         raise node.at.reject(
             f"FIRST and LAST in DEFINE name {named} rows of a match; {limits.named_rows} are allowed",
@@ -175,6 +175,7 @@ def bind_recognize(
         skip=_skip(node, primary, variables),
         initial=conditions.path.initial if conditions.path is not None else (),
         within_ns=within,
+        gap_ns=gap,
         timeouts=node.rows == ONE_TIMEOUT,
         want_unmatched=node.rows == ALL_UNMATCHED,
         limits=limits,
@@ -195,7 +196,7 @@ def bind_recognize(
         columns=columns,
         measures_at=measures_at,
         fields=tuple(shown),
-        warnings=(*_undefined(node, primary), *_warnings(node, within)),
+        warnings=(*_undefined(node, primary), *_warnings(node, within, gap)),
         has_end_anchor=has_end_anchor(node.pattern),
         is_never_empty=not may_be_empty(node.pattern),
         at=node.at,
@@ -303,20 +304,26 @@ def _skip(node: RecognizeNode, primary: tuple[str, ...], variables: dict[str, fr
     return SkipRule(node.skip, frozenset(primary.index(name) for name in members))
 
 
-def _within(node: RecognizeNode, binder: Binder, order: tuple[SortKey, ...]) -> tuple[int | None, int | None]:
-    if node.within is None:
+def _within(
+    node: RecognizeNode, binder: Binder, order: tuple[SortKey, ...]
+) -> tuple[int | None, int | None, int | None]:
+    """The bounds from the first and from the previous row (ns), and the column of the times."""
+    if not node.within:
         if node.rows == ONE_TIMEOUT:
             raise node.at.reject("WITH TIMEOUT ROWS needs WITHIN", "write PATTERN (...) WITHIN INTERVAL '10' SECOND")
-        return None, None
-    assert isinstance(node.within, CallNode)
-    is_negative = node.within.name == "NEGATE"
-    duration = 0 if is_negative else binder.interval(node.within).value
-    if duration <= 0:
-        raise node.within.at.reject("WITHIN needs an interval longer than zero")
+        return None, None, None
+    found: dict[bool, int] = {}
+    for bound in node.within:
+        assert isinstance(bound.interval, CallNode)
+        is_negative = bound.interval.name == "NEGATE"
+        duration = 0 if is_negative else binder.interval(bound.interval).value
+        if duration <= 0:
+            raise bound.at.reject("WITHIN needs an interval longer than zero")
+        found[bound.from_previous] = duration
     key = order[0] if order else None
     if key is None or not isinstance(key.expression, Column) or not key.expression.type.is_time or key.descending:
-        raise node.within.at.reject("WITHIN needs ORDER BY a time, ascending, as the first key")
-    return duration, key.expression.index
+        raise node.within[0].at.reject("WITHIN needs ORDER BY a time, ascending, as the first key")
+    return found.get(False), found.get(True), key.expression.index
 
 
 def _undefined(node: RecognizeNode, primary: Sequence[str]) -> Iterator[str]:
@@ -331,17 +338,15 @@ def _undefined(node: RecognizeNode, primary: Sequence[str]) -> Iterator[str]:
             )
 
 
-def _warnings(node: RecognizeNode, within: int | None) -> tuple[str, ...]:
+def _warnings(node: RecognizeNode, within: int | None, gap: int | None) -> tuple[str, ...]:
     if within is not None or not has_unbounded_loop(node.pattern):
         return ()
     defined = {definition.variable.folded for definition in node.definitions}
     free = _free_loop(node.pattern, defined)
     if free is None:
         return ()
-    return (
-        f"the loop over {free} accepts every row and there is no WITHIN: "
-        "the state of a stream grows up to the row limit",
-    )
+    missing = "there is no WITHIN" if gap is None else "WITHIN counts only from the previous row"
+    return (f"the loop over {free} accepts every row and {missing}: the state of a stream grows up to the row limit",)
 
 
 def _free_loop(pattern: Pattern, defined: set[str]) -> str | None:

@@ -9,7 +9,7 @@ in the search is a small value that can be stored, compared and remembered as fa
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import pairwise, repeat
 
 import numpy as np
 
@@ -68,25 +68,34 @@ class SkipRule:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class SearchPlan:
-    """The compiled search of one MATCH_RECOGNIZE: the automaton, the path conditions and the rules around them."""
+    """The compiled search of one MATCH_RECOGNIZE: the automaton, the path conditions and the rules around them.
+
+    `within_ns` and `gap_ns`: a row of a match is less than this after the match's first row, and after the row before.
+    """
 
     automaton: Automaton
     skip: SkipRule
     initial: Registers = ()
     within_ns: int | None = None
+    gap_ns: int | None = None
     timeouts: bool = False
     want_unmatched: bool = False
     strict: bool = True
     limits: Limits = field(default_factory=Limits)
 
-    def deadline(self, first: int) -> int | None:
-        """The time from which on a match whose first row has this time takes no further row."""
-        return None if self.within_ns is None else first + self.within_ns
+    @property
+    def has_deadline(self) -> bool:
+        return self.within_ns is not None or self.gap_ns is not None
+
+    def deadline(self, first: int, last: int) -> int | None:
+        """The time from which on a match takes no further row, given the times of its first and its last row so far."""
+        bounds = ((first, self.within_ns), (last, self.gap_ns))
+        return min((time + bound for time, bound in bounds if bound is not None), default=None)
 
     @property
     def is_linear(self) -> bool:
         """Whether only path conditions can make the search backtrack."""
-        plain = self.within_ns is None and not self.want_unmatched and not self.timeouts
+        plain = not self.has_deadline and not self.want_unmatched and not self.timeouts
         return plain and not self.automaton.has_start_anchor
 
 
@@ -203,6 +212,8 @@ class PartitionSearch:
         self.base = first_row
         self.steps: list[Step] = []
         self.times: list[int] = []
+        # The rows that are too long after the row before them, in order.
+        self._gaps: list[int] = []
         self.trials: Sequence[Trial | None] = ()
         self.prospects: Prospects | None = None
         self.next_start = first_row
@@ -241,6 +252,14 @@ class PartitionSearch:
         else:
             end = automaton.ended() if closed else automaton.everything
             new = automaton.read(masks, end, at_start=first == self.first_row)
+        gap = self.plan.gap_ns
+        if gap is not None:
+            known = [*self.times[-1:], *times]
+            self._gaps += [
+                row
+                for row, (before, time) in enumerate(pairwise(known), self.end + len(times) + 1 - len(known))
+                if time - before >= gap
+            ]
         self.steps += new
         self.times += times
         self.closed = self.closed or closed
@@ -251,6 +270,7 @@ class PartitionSearch:
         if count > 0:
             del self.steps[:count]
             del self.times[:count]
+            del self._gaps[: bisect_right(self._gaps, row)]
             self.base = row
 
     def restart(self, row: int, masks: list[int], matches: int) -> None:
@@ -267,8 +287,14 @@ class PartitionSearch:
         """Continue from `row`, and abandon the open attempt."""
         self.attempt = None
         self._failed = set()
-        self.times = []
+        self.times, self._gaps = [], []
         self.restart(row, [], 0)
+
+    def deadline(self, attempt: Attempt) -> int | None:
+        """The time from which on an attempt that has taken the last row takes no further one."""
+        if not self.plan.has_deadline:
+            return None
+        return self.plan.deadline(self.times[attempt.start - self.base], self.times[-1])
 
     @property
     def oldest_needed(self) -> int:
@@ -347,18 +373,42 @@ class PartitionSearch:
 
     def _judge(self, row: int, end: int) -> None:
         """Find which of the starts from `row` on can match, as far as all rows within their reach have arrived."""
-        prospects, within = self.prospects, self.plan.within_ns
-        if prospects is None or (within is not None and prospects.times is None):
+        prospects = self.prospects
+        if prospects is None:
             return
-        stop = end
-        if within is not None:
-            held = self._last_row(row, within) - row
-            stop = min(end, row + max(_JUDGED, held))
-            if not self.closed and self.watermark is not None:
-                stop = min(stop, self.base + bisect_right(self.times, self.watermark - within))
-        if stop > row and (self.closed or (within is not None and self.watermark is not None)):
-            self._hopeful = prospects.hopeful(row, stop, end, within=within)
+        stop = end if self.closed else self._settled(end)
+        if self.plan.has_deadline:
+            stop = min(stop, row + max(_JUDGED, self._reach(row, end) - row))
+        if stop > row and (ends := self._reaches(row, stop, end, prospects)) is not None:
+            self._hopeful = prospects.hopeful(row, ends, end)
             self._judged = stop
+
+    def _settled(self, end: int) -> int:
+        """The row before which no start can be continued by rows that have not arrived."""
+        within, gap = self.plan.within_ns, self.plan.gap_ns
+        settled = max(self._gaps[-1:], default=self.base)
+        if self.watermark is not None and within is not None:
+            settled = max(settled, self.base + bisect_right(self.times, self.watermark - within))
+        if self.watermark is not None and gap is not None and self.times[-1] + gap <= self.watermark:
+            settled = end
+        return settled
+
+    def _reaches(self, row: int, stop: int, end: int, prospects: Prospects) -> Index | None:
+        """The reach of each start from `row` to `stop`; None if a row has no time."""
+        ends = np.full(stop - row, end)
+        within, times, origin = self.plan.within_ns, prospects.times, prospects.origin
+        if within is not None:
+            if times is None:
+                return None
+            times = times[row - origin : end - origin]
+            # Times past the last one that fits are after every row.
+            bounds = np.minimum(times[: stop - row], np.iinfo(np.int64).max - within) + within
+            ends = row + np.searchsorted(times, bounds)
+        gaps = self._gaps[bisect_right(self._gaps, row) : bisect_left(self._gaps, stop) + 1]
+        if gaps:
+            following = np.array([*gaps, end])
+            ends = np.minimum(ends, following[np.searchsorted(following[:-1], np.arange(row, stop), "right")])
+        return ends
 
     def _conclude(self, attempt: Attempt, *, matched: bool, found: Found) -> None:
         start = attempt.start
@@ -468,7 +518,7 @@ class PartitionSearch:
         start, row, place, registers = attempt.start, attempt.row, attempt.place, attempt.registers
         number = self.match_number + 1
         end = base + len(steps)
-        last_row = end if self.plan.within_ns is None else self._last_row(start, self.plan.within_ns)
+        last_row = self._reach(start, end)
         count = attempt.steps
         limit = self.plan.limits.steps_per_match + _STEPS_PER_ROW * (end - start)
         pause = min(limit, count + _STRETCH)
@@ -561,18 +611,22 @@ class PartitionSearch:
         at_end = self.plan.automaton.layout(place, start=at_start, end=True)
         return ACCEPT in at_end or (self.plan.timeouts and at_end != without)
 
-    def _last_row(self, start: int, within: int) -> int:
+    def _reach(self, start: int, end: int) -> int:
         """The first row that cannot be mapped: not arrived yet, or too late for WITHIN."""
-        return self.base + bisect_left(self.times, self.times[start - self.base] + within, lo=start - self.base)
+        within = self.plan.within_ns
+        if within is not None:
+            place = start - self.base
+            end = self.base + bisect_left(self.times, self.times[place] + within, lo=place)
+        if self._gaps and (place := bisect_right(self._gaps, start)) < len(self._gaps):
+            end = min(end, self._gaps[place])
+        return end
 
     def _at_edge(self, attempt: Attempt, place: int, row: int, end: int) -> tuple[Candidate, ...] | None:
         """The candidates at the end of the rows, where no further row can be taken; None to wait for rows."""
         automaton = self.plan.automaton
         at_start = row == self.first_row
-        within = self.plan.within_ns
         expired = row < end
-        if within is not None and not expired:
-            deadline = self.times[attempt.start - self.base] + within
+        if not expired and (deadline := self.deadline(attempt)) is not None:
             expired = self.closed or (self.watermark is not None and self.watermark >= deadline)
         if not expired and not self.closed:
             waiting = automaton.layout(place, start=at_start, end=False, open_end=True)

@@ -129,7 +129,7 @@ def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], *, water
 
 
 def _has_deadline(stream: TriggerStream) -> bool:
-    return any(match.recognize.search.within_ns is not None for match in stream.query.compiled.matches)
+    return any(match.recognize.search.has_deadline for match in stream.query.compiled.matches)
 
 
 def packer(piece: Piece) -> Task:

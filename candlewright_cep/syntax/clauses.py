@@ -304,9 +304,14 @@ PERMUTE(A, B)
   (PERMUTE(A, B)) DEFINE A AS size > 1, B AS price > 100) AS m
 
 WITHIN interval
-  bounds a match in time, from its first row to its last
+  bounds a match in time, from its first row to its last; FROM FIRST ROW may follow
   SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(price) AS top PATTERN (A B+)
   WITHIN INTERVAL '5' MINUTE DEFINE B AS price > PREV(price)) AS m
+
+WITHIN interval FROM PREVIOUS ROW
+  bounds the time between each row of a match and the row before it
+  SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(price) AS top PATTERN (A B+)
+  WITHIN INTERVAL '5' MINUTE, INTERVAL '10' SECOND FROM PREVIOUS ROW DEFINE B AS price > PREV(price)) AS m
 
 SUBSET name = (A, B)
   several variables under one name

@@ -38,7 +38,10 @@ _PATTERN_WORDS = frozenset(
     "BY ROW ROWS PER MATCH SKIP PAST LAST FIRST NEXT TO WITH UNMATCHED TIMEOUT SHOW OMIT EMPTY MATCHES".split()  # noqa: SIM905
 )
 #: Words that are key words only when they occur together.
-_PAIRS = frozenset({("GROUP", "BY"), ("ORDER", "BY"), ("ASOF", "JOIN"), ("WITHIN", "GROUP"), ("WITHIN", "INTERVAL")})
+_PAIRS = frozenset(
+    {("GROUP", "BY"), ("ORDER", "BY"), ("ASOF", "JOIN"), ("WITHIN", "GROUP"), ("WITHIN", "INTERVAL")}
+    | {("FROM", "FIRST"), ("FROM", "PREVIOUS"), ("FIRST", "ROW"), ("PREVIOUS", "ROW")}
+)
 #: Clauses whose commas separate items.
 _LISTS = frozenset({"SELECT", "MEASURES", "DEFINE", "WITH", "WINDOW"})
 _CONDITIONS = frozenset({"WHERE", "HAVING", "QUALIFY", ""})

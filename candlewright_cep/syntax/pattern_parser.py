@@ -21,8 +21,11 @@ from candlewright_cep.syntax.tree import (
     SortItem,
     Subset,
     Variable,
+    Within,
 )
 
+#: The hint for a second bound of the same kind.
+TWO_BOUNDS = "write WITHIN INTERVAL '5' MINUTE, INTERVAL '10' SECOND FROM PREVIOUS ROW"
 #: The hint for commas between variables.
 NO_COMMAS = "separate the variables of a pattern with blanks, as in (A B)"
 ONE, ALL_SHOW, ALL_OMIT, ALL_UNMATCHED, ONE_TIMEOUT = "ONE", "ALL SHOW", "ALL OMIT", "ALL UNMATCHED", "ONE TIMEOUT"
@@ -81,7 +84,7 @@ class PatternReader(ExpressionReader):
         self.expect("(", after="PATTERN")
         pattern = self._alternation()
         self._close("the pattern")
-        within = self._within() if self.accept_words("WITHIN") else None
+        within = self._within() if self.accept_words("WITHIN") else ()
         subsets = self._subsets() if self.accept_words("SUBSET") else ()
         definitions = self._definitions() if self.accept_words("DEFINE") else ()
         return RecognizeNode(
@@ -174,10 +177,27 @@ class PatternReader(ExpressionReader):
         clause = any(self.is_word(word, ahead=ahead) for word in ("PATTERN", "INITIAL", "SEEK"))
         return self.is_identifier(ahead) and not (clause and self.is_symbol("(", ahead=ahead + 1))
 
-    def _within(self) -> Node:
+    def _within(self) -> tuple[Within, ...]:
+        found = [self._bound("WITHIN")]
+        while self.accept(","):
+            bound = self._bound("the comma")
+            if any(other.from_previous == bound.from_previous for other in found):
+                row = "previous" if bound.from_previous else "first"
+                raise bound.at.reject(f"WITHIN has two bounds from the {row} row", TWO_BOUNDS)
+            found.append(bound)
+        return tuple(found)
+
+    def _bound(self, after: str) -> Within:
+        at = self.token.at
         if not self.is_word("INTERVAL"):
-            raise self.unexpected("INTERVAL", "WITHIN")
-        return self.interval()
+            raise self.unexpected("INTERVAL", after)
+        interval, from_previous = self.interval(), False
+        if self.accept_words("FROM"):
+            from_previous = self.accept_words("PREVIOUS")
+            if not from_previous and not self.accept_words("FIRST"):
+                raise self.unexpected("FIRST ROW or PREVIOUS ROW", "FROM")
+            self.expect_words("ROW", after="FROM PREVIOUS" if from_previous else "FROM FIRST")
+        return Within(interval, from_previous, at)
 
     def _subsets(self) -> tuple[Subset, ...]:
         found = [self._subset()]

@@ -64,6 +64,12 @@ _SLIPS = (
     _instead(rf"\bINTERVAL\s+'(\d+)\s*{_UNIT}'", "INTERVAL '{0}' {1}"),
     _slip(r"\bINTERVAL\s+'[^'\n]*[a-z][^'\n]*'", "write INTERVAL '5' MINUTE"),
     _instead(rf"\bWITHIN\s+'?(\d+)'?\s*{_UNIT}\b'?", "WITHIN INTERVAL '{0}' {1}"),
+    _instead(
+        r"\bWITHIN\s+(INTERVAL\s+\S+\s+\w+)\s+(?!FROM\s+PREVIOUS\s+ROW\b)(?:(?:FROM|SINCE|OF|AFTER)\s+)?(?:THE\s+)?"
+        r"(?:PREV|PREVIOUS|PRIOR|PRECEDING|LAST)\b(?:\s+(?:ROWS?|EVENT|ONE)\b)?",
+        "WITHIN {0} FROM PREVIOUS ROW",
+    ),
+    _instead(r"\bWITHIN\s+(INTERVAL\s+\S+\s+\w+)\s+(?:AND|WITHIN)\s+(?=INTERVAL\b)", "WITHIN {0}, "),
     _slip(r"\bWITHIN\s+['\d]", "write WITHIN INTERVAL '5' MINUTE"),
     _instead(rf"'(\d+)\s*{_UNIT}'(?=\s+(?:PRECEDING|FOLLOWING))", "INTERVAL '{0}' {1}"),
     _instead(rf"(?<=,)\s*'?(\d+)'?\s*{_UNIT}\b'?(?=\s*[,)])", " INTERVAL '{0}' {1}"),

@@ -198,6 +198,15 @@ class Definition:
     condition: Node
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """One bound of WITHIN: the time since the first row of the match, or since the previous row."""
+
+    interval: Node
+    from_previous: bool
+    at: Position
+
+
 @dataclass(kw_only=True, frozen=True, slots=True)
 class RecognizeNode:
     """The body of MATCH_RECOGNIZE. `rows` is ONE, ALL SHOW, ALL OMIT, ALL UNMATCHED or ONE TIMEOUT;
@@ -210,7 +219,7 @@ class RecognizeNode:
     skip: str
     skip_to: Identifier | None
     pattern: Pattern
-    within: Node | None
+    within: tuple[Within, ...]
     subsets: tuple[Subset, ...]
     definitions: tuple[Definition, ...]
     at: Position

@@ -95,13 +95,15 @@ class _Failure:
 
 @dataclass(slots=True)
 class _Start:
-    """The result of searching again from one row: the failures with the fewest rows missing."""
+    """The result of searching again from one row: the failures with the fewest rows missing, and the row that came
+    after WITHIN had passed.
+    """
 
     row: int
     partition: int
     missing: int = 1 << 30
     failures: deque[_Failure] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    expired: bool = False
+    late: int | None = None
 
     def failed(self, failure: _Failure) -> None:
         if failure.missing < self.missing:
@@ -209,7 +211,7 @@ class _Tracer:
     def _walk(self, start: int, partition: int, span: tuple[int, int]) -> tuple[_Start, int]:
         automaton, masks, trials = self._plan.search.automaton, self._masks, self._trials
         found, steps = _Start(start, partition), 0
-        last, deadline = span[1], self._plan.search.deadline(self._row_times[start]) if self._row_times else None
+        last = span[1]
         number = self._numbers[partition] + 1
         pending: list[tuple[int, int, Registers, Path]] = [(0, start, self._plan.search.initial, None)]
         seen: set[tuple[int, int, Registers]] = set()
@@ -220,8 +222,8 @@ class _Tracer:
             seen.add((place, row, registers))
             if row >= last:
                 continue
-            if deadline is not None and row > start and self._row_times[row] >= deadline:
-                found.expired = True
+            if row > start and self._is_late(start, row):
+                found.late = row
                 found.failed(_Failure(self._missing[place], row, place, path, is_late=True))
                 continue
             taken = []
@@ -241,9 +243,16 @@ class _Tracer:
             pending += reversed(taken)
         return found, steps
 
-    def _deadline(self, start: int) -> int | None:
-        time = self._times[start]
-        return None if time is None else self._plan.search.deadline(time)
+    def _is_late(self, start: int, row: int) -> bool:
+        """Whether WITHIN had passed when the row came to an attempt that had taken all rows before it."""
+        if self._plan.time_column is None:
+            return False
+        deadline = self._plan.search.deadline(self._row_times[start], self._row_times[row - 1])
+        return deadline is not None and self._row_times[row] >= deadline
+
+    def _deadline(self, start: int, taken: int) -> int | None:
+        first, last = self._times[start], self._times[start + max(0, taken - 1)]
+        return None if first is None or last is None else self._plan.search.deadline(first, last)
 
     # -- which came nearest -------------------------------------------------------------------------------------
 
@@ -306,7 +315,7 @@ class _Tracer:
     def _dead(self, start: _Start, failure: _Failure) -> Attempt:
         labels = _labels(failure.path)
         rows = self._taken(start.row, labels)
-        outcome = "expired" if start.expired else "failed"
+        outcome = "failed" if start.late is None else "expired"
         return Attempt(
             outcome=outcome,
             key=self._key(start.row),
@@ -315,7 +324,7 @@ class _Tracer:
             taken=len(labels),
             missing=failure.missing,
             nearest=self._tests(start, failure),
-            deadline=self._deadline(start.row),
+            deadline=self._deadline(start.row, len(labels) if start.late is None else start.late - start.row),
         )
 
     def _tests(self, start: _Start, failure: _Failure) -> tuple[Tested, ...]:
@@ -357,7 +366,7 @@ class _Tracer:
             nearest=nearest,
             awaits=awaits,
             can_end=ACCEPT in candidates,
-            deadline=self._deadline(attempt.start),
+            deadline=self._deadline(attempt.start, len(labels)),
         )
 
     def _awaited(self, name: str, start: int, labels: Sequence[int], partition: int) -> Tested:

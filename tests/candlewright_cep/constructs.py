@@ -152,6 +152,7 @@ _BY_TEST = {
     "BARS BY VALUE size": "planning/test_bars.py",
     "WITH TIMEOUT ROWS": "streaming/test_stream.py",
     "WITHIN interval": "random_matches.py",
+    "WITHIN interval FROM PREVIOUS ROW": "random_matches.py",
 }
 #: The item of SQL:2016 for each form of patterns; the standard determines its answer.
 _ITEMS = {

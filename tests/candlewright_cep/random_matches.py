@@ -29,6 +29,7 @@ class Case:
     mode: str
     measures: list[Measure]
     within: int | None = None
+    gap: int | None = None
 
     @property
     def table(self) -> pa.Table:
@@ -50,7 +51,11 @@ class Case:
         if self.mode == "one":
             measures = "FIRST(id) AS start_id, " + measures
         defines = ", ".join(f"{name} AS {text}" for name, text, _ in self.defines)
-        within = f" WITHIN INTERVAL '{self.within}' SECOND" if self.within is not None else ""
+        bounds = (
+            [] if self.within is None else [f"INTERVAL '{self.within}' SECOND{' FROM FIRST ROW' * (self.within % 2)}"]
+        )
+        bounds += [] if self.gap is None else [f"INTERVAL '{self.gap}' SECOND FROM PREVIOUS ROW"]
+        within = f" WITHIN {', '.join(bounds)}" if bounds else ""
         subset = " SUBSET U = (A, B)" if {"A", "B"} <= set(_names(self.pattern)) else ""
         return (
             f"SELECT {first}{columns} FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES {measures} {self.mode_sql} "
@@ -299,7 +304,8 @@ def _measures(labels: dict[str, set[str]]) -> st.SearchStrategy[Measure]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, within: bool = False, timeouts: bool = False) -> Case:
+def cases(draw: st.DrawFn, *, within: bool = False, timeouts: bool = False, untimed: bool = False) -> Case:
+    """`untimed`: the last rows may have no time."""
     pattern_sql, pattern = draw(patterns())
     names = sorted(set(_names(pattern)))
     labels = {name: {name} for name in names}
@@ -313,6 +319,8 @@ def cases(draw: st.DrawFn, *, within: bool = False, timeouts: bool = False) -> C
     for row in rows:
         row["ts"] = clock
         clock += draw(st.integers(0, 3)) * 1000
+    for row in rows[len(rows) - draw(st.integers(0, min(3, len(rows)))) if untimed else len(rows) :]:
+        row["ts"] = None
     defined = draw(st.lists(st.sampled_from(names), unique=True))
     defines = [(name, *draw(_conditions(labels))) for name in defined]
     skips: list[tuple[str, tuple[str, set[str]]]] = [
@@ -334,7 +342,15 @@ def cases(draw: st.DrawFn, *, within: bool = False, timeouts: bool = False) -> C
     if timeouts:
         mode_sql, mode = "ONE ROW PER MATCH WITH TIMEOUT ROWS", "one"
     measures = draw(st.lists(_measures(labels), min_size=1, max_size=3))
-    limit = draw(st.integers(1, 6)) if within else None
+    limit = gap = None
+    if within:
+        limit, gap = draw(
+            st.one_of(
+                st.tuples(st.integers(1, 6), st.none()),
+                st.tuples(st.none(), st.integers(1, 3)),
+                st.tuples(st.integers(1, 6), st.integers(1, 3)),
+            )
+        )
     return Case(
         rows=rows,
         pattern_sql=pattern_sql,
@@ -346,4 +362,5 @@ def cases(draw: st.DrawFn, *, within: bool = False, timeouts: bool = False) -> C
         mode=mode,
         measures=measures,
         within=limit,
+        gap=gap,
     )

@@ -73,11 +73,14 @@ class Reference:
         self,
         rows: Rows,
         defines: dict[str, Condition],
-        within: tuple[str, int] | None = None,
+        *,
+        within: int | None = None,
+        gap: int | None = None,
     ) -> None:
         self.rows = rows
         self.defines = defines
         self.within = within
+        self.gap = gap
         self.number = 1
 
     # -- all mappings from a row, most preferred first --------------------------------------------------------------
@@ -110,14 +113,17 @@ class Reference:
     def _take(self, name: str, row: int, mapping: Mapping, *, excluded: bool) -> Iterator[Outcome]:
         if row >= len(self.rows):
             return
-        if self.within is not None and mapping:
-            column, limit = self.within
-            if self.rows[row][column] - self.rows[mapping[0][0]][column] >= limit:
+        for limit, place in ((self.within, 0), (self.gap, -1)):
+            if limit is not None and mapping and not self._is_sooner(row, mapping[place][0], limit):
                 return
         extended = [*mapping, (row, name, excluded)]
         condition = self.defines.get(name)
         if condition is None or condition(View(self.rows, extended, row, self.number)) is True:
             yield row + 1, extended
+
+    def _is_sooner(self, row: int, earlier: int, limit: int) -> bool:
+        time, before = self.rows[row]["ts"], self.rows[earlier]["ts"]
+        return time is not None and before is not None and time - before < limit
 
     def _sequence(self, parts: list[Any], row: int, mapping: Mapping, *, excluded: bool) -> Iterator[Outcome]:
         if not parts:

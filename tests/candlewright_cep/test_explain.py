@@ -129,6 +129,18 @@ def test_within_passed_before_a_row_was_tested() -> None:
     assert [row.variable for row in expired.rows] == ["A", "B"] and expired.nearest == ()
 
 
+def test_the_next_row_came_too_late() -> None:
+    text = """SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES A.price AS a PATTERN (A B* C)
+        WITHIN INTERVAL '2' SECOND FROM PREVIOUS ROW DEFINE A AS price > 99, C AS price > 500)"""
+    rows = ticks(100, 1, 1, 1, 100, 1).filter(pa.array([True, True, True, False, False, True]))
+    (stage,) = explain(text, rows).stages
+    (expired,) = (each for each in stage.attempts if each.start == 0)
+    assert (expired.outcome, expired.taken, expired.deadline) == ("expired", 2, 4 * SECOND)
+    (stage,) = explain(text, ticks(1, 100, 1)).stages
+    (waiting,) = (each for each in stage.attempts if each.outcome == "waiting")
+    assert waiting.deadline == 4 * SECOND
+
+
 def test_rows_after_the_time_do_not_count() -> None:
     found = explain("price > 100", ticks(90, 95, 120), at=SECOND)
     assert (found.rows, found.last, found.fired) == (2, SECOND, 0)

@@ -263,6 +263,20 @@ WRONG = {
         "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL -'1' SECOND) AS m",
         "longer than zero",
     ),
+    "WITHIN two bounds of a kind": (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL '1' SECOND FROM PREVIOUS ROW, "
+        "INTERVAL '2' SECOND FROM PREVIOUS ROW) AS m",
+        "WITHIN has two bounds from the previous row",
+    ),
+    "WITHIN of nothing from the previous row": (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL '1' SECOND, "
+        "INTERVAL '0' SECOND FROM PREVIOUS ROW) AS m",
+        "1:90: WITHIN needs an interval longer than zero",
+    ),
+    "WITHIN from another row": (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL '1' SECOND FROM A) AS m",
+        "expected FIRST ROW or PREVIOUS ROW after FROM, found 'A'",
+    ),
     "WITHIN a month": (
         "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL '1' MONTH) AS m",
         "no fixed length",

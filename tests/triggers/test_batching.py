@@ -62,6 +62,10 @@ TEXTS = {
         "MEASURES A.price AS p, B.price AS q ONE ROW PER MATCH WITH TIMEOUT ROWS "
         "PATTERN (A X*? B) WITHIN INTERVAL '3' SECOND DEFINE A AS price > 3, B AS price < 2"
     ),
+    "pause": _pattern(
+        "MEASURES A.price AS p, B.price AS q, COUNT(*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS "
+        "PATTERN (A X*? B) WITHIN INTERVAL '2' SECOND FROM PREVIOUS ROW DEFINE A AS price > 3, B AS price < 2"
+    ),
     "side": _pattern(
         "MEASURES A.price AS p PATTERN (A B) DEFINE B AS price >= PREV(price)", "PARTITION BY ticker, side"
     ),

@@ -71,6 +71,10 @@ _CLAUSES = {
     "the start is before the first row only": f"{_ONE} PATTERN (A ^ B)",
     "the end of a silent ticker": f"{_ONE} PATTERN (A B $)",
     "WITHIN excludes its bound": f"{_ONE} PATTERN (A B C) WITHIN INTERVAL '3' SECOND",
+    "WITHIN from the previous row excludes its bound": f"{_ONE} PATTERN (A B*) "
+    "WITHIN INTERVAL '2' SECOND FROM PREVIOUS ROW",
+    "an attempt that a pause ended": f"{_ONE} ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A X* B) "
+    "WITHIN INTERVAL '2' SECOND FROM PREVIOUS ROW DEFINE X AS price >= 99, B AS price < 99",
     "WITHIN takes a shorter match": f"{_ONE} PATTERN (A+) WITHIN INTERVAL '7' SECOND",
     "an attempt that time ended": f"{_ONE} ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A X* B) "
     "WITHIN INTERVAL '9' SECOND DEFINE X AS price >= 99, B AS price < 99",

@@ -267,6 +267,8 @@ def _match(node: Match, rules: TriggerRules) -> PlanStep:
     before = plan.conditions.before_match
     back = f", and {_count(before, 'row')} before them" if before else ""
     bounds = [f"WITHIN {_span(search.within_ns)}"] if search.within_ns is not None else []
+    if search.gap_ns is not None:
+        bounds.append(f"WITHIN {_span(search.gap_ns)} from the previous row")
     program = search.automaton.program
     if (longest := longest_match(program, 0)) is not None:
         bounds.append(f"{_count(longest, 'row')} a match")
@@ -284,7 +286,7 @@ def _match(node: Match, rules: TriggerRules) -> PlanStep:
 
 def _match_fires(plan: RecognizePlan) -> Iterator[str]:
     program = plan.search.automaton.program
-    deadline = " or when WITHIN has passed" if plan.search.within_ns is not None else ""
+    deadline = " or when WITHIN has passed" if plan.search.has_deadline else ""
     if plan.has_end_anchor:
         yield "when its partition ends"
     elif _is_greedy_at_the_end(program):

@@ -92,7 +92,7 @@ class MatchStream:
             partition = self.partitions[key]
             partition.is_over = True
             touched.setdefault(key, (partition, 0, 0))
-        if clock.closed or self.plan.search.within_ns is not None:
+        if clock.closed or self.plan.search.has_deadline:
             for key, partition in self.partitions.items():
                 if key not in touched and self._is_due(partition, clock):
                     touched[key] = partition, 0, 0
@@ -226,10 +226,10 @@ class MatchStream:
             return False
         if watermark == FOREVER:
             return not partition.search.closed
-        attempt, within = partition.search.attempt, self.plan.search.within_ns
-        if attempt is None or within is None:
+        attempt = partition.search.attempt
+        deadline = None if attempt is None else partition.search.deadline(attempt)
+        if deadline is None:
             return False
-        deadline = partition.search.times[attempt.start - partition.search.base] + within
         seen = partition.search.watermark
         # Once its deadline has passed, time alone does not advance an attempt that waits for $.
         return watermark >= deadline and not (self.plan.has_end_anchor and seen is not None and seen >= deadline)
@@ -253,8 +253,7 @@ class MatchStream:
         row_masks, times = self._masks(untested, values, together), self._times(untested, together)
         batch = PathBatch.of(self.plan.conditions.path, self._foresight, values, masks=row_masks, times=times)
         ready = Found()
-        within = self.plan.search.within_ns
-        watches_time = bool(clock.closed) or within is not None or any(part.is_over for part in parts)
+        watches_time = self.plan.search.has_deadline or bool(clock.closed) or any(part.is_over for part in parts)
         is_many = not self._measures_ahead and self._bulk.suits(grouped.length)
         in_bulk: list[tuple[Partition, int]] = []
         for part, start, moved in zip(parts, bounds.starts.tolist(), untested.moved.tolist(), strict=True):

@@ -110,6 +110,10 @@ def test_a_shared_stream_agrees_with_each_text_alone(
         (_pattern("A AS n > PREV(n, 1)", "A"), _pattern("A AS n > PREV(n, 2)", "A")),
         (_pattern("A AS n > 1", "A", "A.n + 1 AS x"), _pattern("A AS n > 1", "A", "A.n + 2 AS x")),
         (_pattern("A AS n > 1", "A", within="WITHIN INTERVAL '1' SECOND"), _pattern("A AS n > 1", "A")),
+        (
+            _pattern("A AS n > 1", "A", within="WITHIN INTERVAL '1' SECOND"),
+            _pattern("A AS n > 1", "A", within="WITHIN INTERVAL '1' SECOND FROM PREVIOUS ROW"),
+        ),
     ],
 )
 def test_triggers_that_differ_outside_compared_numbers_run_apart(one: str, other: str) -> None:

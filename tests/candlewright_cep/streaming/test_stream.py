@@ -175,6 +175,75 @@ def test_within_gives_up_by_the_clock_without_a_further_row() -> None:
     assert shown(running.watermark(5)) == [("T", 3)]
 
 
+def test_within_from_the_previous_row_counts_from_the_last_one() -> None:
+    sql = match(
+        "MEASURES COUNT(*) AS n PATTERN (A B*) WITHIN INTERVAL '5' SECOND FROM PREVIOUS ROW DEFINE A AS price = 1"
+    )
+    running = Running(sql)
+    assert running.push(("T", 0, 1), ("T", 4, 2), ("T", 8, 2)) == []
+    running.restart()
+    assert shown(running.watermark(12.9)) == []
+    assert shown(running.watermark(13)) == [("T", 3)]
+    assert running.stream.retained_rows == 0
+
+
+def test_the_first_of_two_bounds_of_within_ends_a_match() -> None:
+    within = "WITHIN INTERVAL '10' SECOND, INTERVAL '5' SECOND FROM PREVIOUS ROW"
+    running = Running(match(f"MEASURES COUNT(*) AS n PATTERN (A B*) {within} DEFINE A AS price = 1"))
+    assert running.push(("T", 0, 1), ("T", 4, 2), ("T", 8, 2)) == []
+    assert shown(running.watermark(10)) == [("T", 3)]
+    assert running.push(("T", 20, 1)) == []
+    assert shown(running.watermark(25)) == [("T", 1)]
+
+
+def test_a_timeout_row_comes_when_the_next_row_is_too_late() -> None:
+    sql = match(
+        "MEASURES COUNT(*) AS n, LAST(price) AS p ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A X* B) "
+        "WITHIN INTERVAL '5' SECOND FROM PREVIOUS ROW DEFINE A AS price = 1, B AS price = 2"
+    )
+    running = Running(sql)
+    assert running.push(("T", 0, 1), ("T", 4, 3), ("T", 8, 4)) == []
+    assert shown(running.watermark(12)) == []
+    events = running.watermark(13)
+    assert shown(events) == [("T", 3, 4.0)]
+    assert events.context is not None and events.context.partial.tolist() == [True]
+
+
+def test_a_row_that_waits_for_the_next_one_is_not_too_late() -> None:
+    within = "WITHIN INTERVAL '5' SECOND FROM PREVIOUS ROW"
+    sql = match(f"MEASURES COUNT(*) AS n PATTERN (A B+) {within} DEFINE B AS price > A.price AND NEXT(price) > 0")
+    running = Running(sql)
+    assert running.push(("T", 0, 1), ("T", 4, 2)) == []
+    assert shown(running.watermark(100)) == []
+    assert running.push(("T", 101, 1)) == [("T", 2)]
+
+
+def test_an_end_anchor_comes_true_after_a_pause_if_no_row_came() -> None:
+    within = "WITHIN INTERVAL '5' SECOND FROM PREVIOUS ROW"
+    sql = match(f"MEASURES COUNT(*) AS n PATTERN (A B* $) {within} DEFINE A AS price = 1")
+    with pytest.raises(TriggerRejected, match=r"\$ is never true"):
+        compile_stream(sql, {"ticks": TICKS})
+    running = Running(sql, closes=True)
+    assert running.push(("T", 0, 1), ("T", 4, 2), ("T", 8, 2)) == []
+    assert shown(running.watermark(60)) == []
+    running.restart()
+    assert running.close("T") == [("T", 3)]
+
+
+def test_a_pause_bounds_no_state() -> None:
+    previous = "WITHIN INTERVAL '5' SECOND FROM PREVIOUS ROW"
+    for within, missing in (
+        ("", "there is no WITHIN"),
+        (previous, "WITHIN counts only from the previous row"),
+        ("WITHIN INTERVAL '5' SECOND", None),
+        (previous.replace("WITHIN", "WITHIN INTERVAL '9' SECOND,"), None),
+    ):
+        sql = match(f"MEASURES COUNT(*) AS n PATTERN (A B* C) {within} DEFINE C AS price = 1")
+        warnings = compile_stream(sql, {"ticks": TICKS}).warnings
+        assert [missing in warning for warning in warnings if missing] == ([True] if missing else [])
+        assert bool(warnings) == bool(missing)
+
+
 def test_absence_of_an_event_is_a_timeout_row() -> None:
     sql = match(
         "MEASURES A.price AS a, B.price AS b ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A B) "

@@ -65,7 +65,7 @@ def test_clauses_and_long_lists_get_separate_lines() -> None:
     text = """select ticker, -price - - 5 as p from ticks
     match_recognize (partition by ticker order by ts measures first(ts) as since, last(price) as a_long_name_for_it,
       count(*) as another_long_name after match skip to last b
-      pattern (A B+? (C|D){2,3} {- E -}) within interval '5' second
+      pattern (A B+? (C|D){2,3} {- E -}) within interval '5' second from previous row
       define b as price > prev(price), -- rises
       /* falls */ c as price<3) as m where a > 1 and b in (1,2) -- end"""
     assert formatted(text) == (
@@ -76,7 +76,7 @@ FROM ticks MATCH_RECOGNIZE (
   ORDER BY ts
   MEASURES first(ts) AS since, last(price) AS a_long_name_for_it, count(*) AS another_long_name
   AFTER MATCH SKIP TO LAST b
-  PATTERN (A B+? (C | D){2,3} {- E -}) WITHIN INTERVAL '5' SECOND
+  PATTERN (A B+? (C | D){2,3} {- E -}) WITHIN INTERVAL '5' SECOND FROM PREVIOUS ROW
   DEFINE
     b AS price > prev(price),  -- rises
     /* falls */

@@ -14,6 +14,7 @@ BARS = pa.schema(
     [("ticker", pa.string()), ("open_time", pa.timestamp("ns")), ("period_seconds", pa.int32()),
      ("high", pa.float64()), ("low", pa.float64()), ("close", pa.float64())]
 )  # fmt: skip
+PREVIOUS = "INTERVAL '5' SECOND FROM PREVIOUS ROW"
 OVER_TICKS = "OVER (PARTITION BY ticker ORDER BY ts)"
 OVER_BARS = "OVER (PARTITION BY ticker ORDER BY open_time)"
 
@@ -60,6 +61,19 @@ def pattern(rest: str) -> str:
             pattern("PATTERN (A B) WITHIN 5 minutes DEFINE B AS price > 1"),
             "write WITHIN INTERVAL '5' MINUTE",
             pattern("PATTERN (A B) WITHIN INTERVAL '5' MINUTE DEFINE B AS price > 1"),
+        ),
+        *(
+            (pattern(f"PATTERN (A B) WITHIN {text}"), hint, pattern(f"PATTERN (A B) WITHIN {mended}"))
+            for text, hint, mended in (
+                ("INTERVAL '5' SECOND FROM PREV ROW", f"write WITHIN {PREVIOUS}", PREVIOUS),
+                ("INTERVAL '5' SECOND FROM THE LAST EVENT", f"write WITHIN {PREVIOUS}", PREVIOUS),
+                ("INTERVAL '5' SECOND OF PREVIOUS ROW", f"write WITHIN {PREVIOUS}", PREVIOUS),
+                ("INTERVAL '5' SECOND FROM PREVIOUS", f"write WITHIN {PREVIOUS}", PREVIOUS),
+                ("INTERVAL '5' SECOND FROM PREVIUS ROW", "did you mean PREVIOUS instead of PREVIUS?", PREVIOUS),
+                ("5 seconds FROM PREVIOUS ROW", "write WITHIN INTERVAL '5' SECOND", PREVIOUS),
+                (f"INTERVAL '9' HOUR AND {PREVIOUS}", "write WITHIN INTERVAL '9' HOUR,",
+                 f"INTERVAL '9' HOUR, {PREVIOUS}"),
+            )
         ),
         ("ts > TIMESTAMP '2024-01-01' + 1 hour", "write INTERVAL '1' HOUR",
          "ts > TIMESTAMP '2024-01-01' + INTERVAL '1' HOUR"),

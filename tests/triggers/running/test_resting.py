@@ -48,6 +48,11 @@ PATTERNS = (
     "PATTERN (A+? B) WITHIN INTERVAL '5' SECOND DEFINE A AS price >= {x}, B AS price < PREV(price) * {y}",
     "PATTERN (A B*) WITHIN INTERVAL '6' SECOND DEFINE A AS price > {x}, B AS price > {x}",
     "PATTERN (A B B | A) WITHIN INTERVAL '6' SECOND DEFINE A AS price < {x}, B AS price < {x}",
+    "PATTERN (A+? B) WITHIN INTERVAL '3' SECOND FROM PREVIOUS ROW "
+    "DEFINE A AS price >= {x}, B AS price < PREV(price) * {y}",
+    "PATTERN (A B*) WITHIN INTERVAL '3' SECOND FROM PREVIOUS ROW DEFINE A AS price > {x}, B AS price > {x}",
+    "PATTERN (A X{{2}} B | A) WITHIN INTERVAL '9' SECOND, INTERVAL '4' SECOND FROM PREVIOUS ROW "
+    "DEFINE A AS price < {x}, B AS price < {x}",
     "PATTERN (A+ B) DEFINE A AS price > {y} - 0.5, B AS price < PREV(price) * {y}",
     "PATTERN (A+? B) DEFINE A AS price > {y}, B AS price > {x}",
     "PATTERN (S A* B) DEFINE A AS price > PREV(price) - {x} AND side = 'buy', B AS price < A.price",

@@ -89,6 +89,9 @@ def test_bounds_of_a_pattern_are_named() -> None:
     (step,) = plan(pattern("(S D+) WITHIN INTERVAL '5' MINUTE")).steps
     assert step.bound.startswith("WITHIN 5m; ") and "rows a match" not in step.bound
     assert step.fires == f"{LATER} or when WITHIN has passed"
+    (step,) = plan(pattern("(S D+) WITHIN INTERVAL '5' SECOND FROM PREVIOUS ROW")).steps
+    assert step.bound.startswith("WITHIN 5s from the previous row; ")
+    assert step.fires == f"{LATER} or when WITHIN has passed"
     (step,) = plan(pattern("(S D) WITHIN INTERVAL '5' SECOND", rest="ONE ROW PER MATCH WITH TIMEOUT ROWS")).steps
     assert step.fires.endswith("what is not finished comes when WITHIN has passed")
 

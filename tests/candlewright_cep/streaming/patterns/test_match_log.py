@@ -26,6 +26,9 @@ _TEXTS = (
     _pattern("A B*? C", "B AS B.p < NEXT(B.p, 4) + 120, C AS SUM(B.p) > 6000", measures="LAST(ts) AS at"),
     _pattern("A B+? C", "C AS C.p < MAX(B.p) - 115", clauses="ONE ROW PER MATCH WITH TIMEOUT ROWS"),
     _pattern("A B*? C", "C AS COUNT(B.*) >= 150 AND CLASSIFIER() = 'C'"),
+    _pattern("A B*? C", "C AS C.p > A.p + 60", measures="LAST(ts) AS at").replace(
+        "'400' SECOND", "'400' SECOND, INTERVAL '2' SECOND FROM PREVIOUS ROW"
+    ),
     _pattern("S D+ U+", "D AS p < PREV(p), U AS p > PREV(p)", measures="LAST(U.p) AS top"),
 )
 

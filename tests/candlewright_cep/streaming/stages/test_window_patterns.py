@@ -42,6 +42,7 @@ TEXTS = {
     "seek": over("AFTER MATCH SKIP PAST LAST ROW SEEK PATTERN (A B) DEFINE A AS price = 1, B AS price = 4", "FIRST_VALUE(ts) OVER w"),
     "covers many": over("AFTER MATCH SKIP PAST LAST ROW PATTERN (A+) DEFINE A AS price >= FIRST(A.price)", "SUM(price) OVER w", 17),
     "within": over("PATTERN (A B* C) WITHIN INTERVAL '20' SECOND DEFINE C AS C.price > A.price", rows=8),
+    "pauses": over("PATTERN (A B*) WITHIN INTERVAL '9' SECOND FROM PREVIOUS ROW", rows=8),
     "of one row": over("PATTERN (A) DEFINE A AS price > 2", rows=0),
     "measures": over(V, "low OVER w", 9, measures="MIN(D.price) AS low, LAST(U.price) AS high"),
     "reluctant": over("PATTERN (A B*? C) DEFINE A AS price = 1, C AS C.price > A.price + AVG(B.price)", rows=8),
