@@ -189,7 +189,8 @@ class Found:
 class Attempt:
     """A match attempt from `start`, which is before row `row` at program place `place`.
 
-    `stack` holds the untried alternatives: (candidates, next, registers, row, labels so far, place).
+    `stack` holds the untried alternatives: (candidates, next, registers, row, place). It and `labels` change only at
+    their ends. `saved`: what the stream last wrote of them; `kept`: how much of the stack has not changed since.
     """
 
     start: int
@@ -202,6 +203,8 @@ class Attempt:
     partial: list[int] | None = None
     #: How many steps have been charged to the allowance.
     spent: int = 0
+    kept: int = 0
+    saved: object = None
 
 
 class PartitionSearch:
@@ -548,6 +551,8 @@ class PartitionSearch:
                         return False
                     candidates, index, registers, row, place = stack.pop()
                     del labels[row - start :]
+                    if len(stack) < attempt.kept:
+                        attempt.kept = len(stack)
                     continue
                 candidate = candidates[index]
                 index += 1
@@ -571,10 +576,12 @@ class PartitionSearch:
                         continue
                 else:
                     taken = registers
-                if index < len(candidates) or remember:
+                # A place without further candidates is kept to be noted as failed, if another one can lead to it.
+                if index < len(candidates) or (remember and stack):
                     if stack and candidates[-1].variable == -1:
                         # This place can end the match: no less preferred candidate will be tried.
                         stack.clear()
+                        attempt.kept = 0
                     stack.append((candidates, index, registers, row, place))
                 registers = taken
                 labels.append(candidate.label)
@@ -583,7 +590,7 @@ class PartitionSearch:
                     place, rounds = candidate.then, 0
                     break
                 rounds += 1
-                if index == len(candidates) == 2 and trial is None and trials and not remember:
+                if index == len(candidates) == 2 and trial is None and trials and not (remember and stack):
                     # Iterations of a loop without a condition, up to a row that can end it or has other candidates.
                     exits, began = trials[candidates[0].variable], row
                     stop = min(last_row, row + enough - rounds)

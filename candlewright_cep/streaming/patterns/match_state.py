@@ -2,8 +2,8 @@
 are compiled again from the trigger's text. What the rows themselves bring (times, masks) is saved with them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from candlewright_cep.matching.automaton import Candidate
@@ -42,32 +42,87 @@ def _written(value: Any, histories: _Histories) -> Any:
     return {"set": list(value)} if isinstance(value, frozenset) else value
 
 
-def _stack(attempt: Attempt, histories: _Histories) -> list[list[Any]]:
-    """The places with candidates still to try. Places that differ only in being at consecutive rows become one, which
-    ends with their count.
+@dataclass(slots=True)
+class _Saved:
+    """The last written form of an attempt's stack and labels, of which the unchanged part is used again.
+
+    `stack`: the places with candidates still to try. Places that differ only in being at consecutive rows are one,
+    which ends with their count; `ends`: where each ends in the stack. `runs`: labels and their counts. `size`,
+    `length`: of the stack and of the labels.
     """
-    found: list[list[Any]] = []
-    before: tuple[Any, ...] = ()
-    for candidates, index, registers, row, place in attempt.stack:
-        if index == len(candidates):
-            continue
-        this = candidates, index, place, registers
-        is_next = bool(found) and row == found[-1][2] + found[-1][4] and this[:3] == before[:3]
-        if is_next and _are_same(registers, before[3]):
-            found[-1][4] += 1
-        else:
-            left = [[c.variable, c.label, c.then] for c in candidates[index:]]
-            found.append([left, [_written(value, histories) for value in registers], row, place, 1])
-        before = this
-    return found
+
+    stack: list[list[Any]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    runs: list[list[int]] = field(default_factory=list)
+    size: int = 0
+    length: int = 0
+
+    def update(self, attempt: Attempt, histories: _Histories) -> None:
+        """Follow the changes of the attempt. `histories`: new for each snapshot, so values that name one are not used
+        again.
+        """
+        kept = min(attempt.kept, self.size)
+        if kept < self.size:
+            # Labels are dropped only with the places from which they were taken.
+            self._cut_labels(min(self.length, attempt.stack[kept - 1][3] - attempt.start if kept else 0))
+            while self.ends and self.ends[-1] > kept:
+                self.stack.pop()
+                self.ends.pop()
+        self._extend_stack(attempt.stack, histories)
+        self.size = attempt.kept = len(attempt.stack)
+        while self.length < len(attempt.labels):
+            label, count = attempt.labels[self.length], _run(attempt.labels, self.length)
+            self.length += count
+            if self.runs and self.runs[-1][0] == label:
+                self.runs[-1][1] += count
+            else:
+                self.runs.append([label, count])
+
+    def _cut_labels(self, length: int) -> None:
+        while self.length > length:
+            left = self.runs[-1][1] - (self.length - length)
+            if left > 0:
+                self.runs[-1][1], self.length = left, length
+            else:
+                self.length -= self.runs.pop()[1]
+
+    def _extend_stack(self, stack: Sequence[Any], histories: _Histories) -> None:
+        found, ends, end = self.stack, self.ends, self.ends[-1] if self.ends else 0
+        before: tuple[Any, ...] = ()
+        if end:
+            candidates, index, registers, _, place = stack[end - 1]
+            before = candidates, index, place, registers
+        for number in range(end, len(stack)):
+            candidates, index, registers, row, place = stack[number]
+            if index == len(candidates):
+                continue
+            this = candidates, index, place, registers
+            is_next = bool(found) and row == found[-1][2] + found[-1][4] and this[:3] == before[:3]
+            if is_next and _are_same(registers, before[3]):
+                found[-1][4] += 1
+                ends[-1] = number + 1
+            else:
+                left = [[c.variable, c.label, c.then] for c in candidates[index:]]
+                found.append([left, [_written(value, histories) for value in registers], row, place, 1])
+                ends.append(number + 1)
+            before = this
+
+
+def _run(labels: Sequence[int], start: int) -> int:
+    """How many labels from `start` on are equal. Lists are compared much faster than their items one by one."""
+    label, size, at = labels[start], 1, start + 1
+    while labels[at : at + size] == [label] * size:
+        at += size
+        size *= 2
+    while size > 1:
+        size //= 2
+        if labels[at : at + size] == [label] * size:
+            at += size
+    return at - start
 
 
 def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(a is b for a, b in zip(one, other, strict=True))
-
-
-def _runs(labels: Iterable[int]) -> list[list[int]]:
-    return [[label, len(list(same))] for label, same in groupby(labels)]
 
 
 def snapshot(search: PartitionSearch) -> dict[str, Any]:
@@ -76,15 +131,18 @@ def snapshot(search: PartitionSearch) -> dict[str, Any]:
     attempt = search.attempt
     written = None
     if attempt is not None:
+        saved = attempt.saved if isinstance(attempt.saved, _Saved) else _Saved()
+        saved.update(attempt, histories)
+        attempt.saved = None if histories.nodes else saved
         written = {
             "start": attempt.start,
             "row": attempt.row,
             "place": attempt.place,
             "registers": [_written(value, histories) for value in attempt.registers],
-            "runs": _runs(attempt.labels),
+            "runs": saved.runs,
             "steps": attempt.steps,
             "partial": attempt.partial,
-            "stack": _stack(attempt, histories),
+            "stack": saved.stack,
         }
     return {
         "base": search.base,
