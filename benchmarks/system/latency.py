@@ -13,6 +13,8 @@ the engine's intervals):
   further row patterns wait for a price that does not come.
 - `slow`: as `trigger`, beside a trigger of the same bus partition that makes an array of 20,000 prices for each of 50
   trades a second.
+- `threshold`: as `trigger`, beside a ticker of the same partition with 1,000 trades a second and a pattern that waits
+  for a price above its start's (`A B*? C WITHIN INTERVAL '60' SECOND`) over 60,000 rows.
 - `idle`: cores and memory (PSS) of all of the platform's processes, with five trades a second of one ticker that has a
   trigger.
 - `sandbox_condition`, `sandbox_pattern`: on a second platform, from the time of a trade at the sandbox exchange (whole
@@ -76,7 +78,13 @@ SLOW_SQL = """SELECT price FROM (
     PARTITION BY ticker ORDER BY ts ROWS BETWEEN %d PRECEDING AND CURRENT ROW) AS prices
   FROM ticks)
 WHERE CARDINALITY(prices) < 0"""
-_SLOW_BATCH = 500
+#: More than doubles within 60 seconds, which no price does.
+THRESHOLD_SQL = """SELECT * FROM ticks MATCH_RECOGNIZE (
+  PARTITION BY ticker ORDER BY ts MEASURES A.price AS start, C.price AS price
+  PATTERN (A B*? C) WITHIN INTERVAL '60' SECOND DEFINE C AS C.price > A.price * 2) AS m"""
+#: The number, and so the price, of the first trade of that ticker.
+_THRESHOLD_FIRST = 1_000_000
+_BATCH = 500
 SANDBOX_TICKER = "BTC/USDT.BINANCE"
 #: Each is decided by every trade.
 SANDBOX_SQL = {
@@ -366,6 +374,7 @@ def run(
     master: str = ALL_CORES,
     quiet_seconds: float = 3.0,
     slow_rows: int = 20_000,
+    threshold_rows: int = 60_000,
 ) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="candlewright-bench-")))
@@ -443,13 +452,24 @@ def run(
         client.triggers.add(
             SLOW_SQL % slow_rows, tickers=[slow.ticker], trigger_id="slow", timeout=TIMEOUT_SECONDS
         ).close()
-        for _ in range(0, slow_rows, _SLOW_BATCH):
-            bus.publish(bus_topics.TICKS, [slow.record(_SLOW_BATCH)])
+        _publish(bus, slow, slow_rows)
         warm_up(events, trades, quiet_seconds)
         with repeated(slow.publish, 1 / 50):
             way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "slow", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "slow_rows": slow_rows}
         client.triggers.remove("slow")
+
+        flood = Trades(bus, _neighbour(bus, PATTERN_TICKER, "FLOOD"), SECOND_NS // 1_000)
+        flood.newest = _THRESHOLD_FIRST
+        client.triggers.add(
+            THRESHOLD_SQL, tickers=[flood.ticker], trigger_id="threshold", timeout=TIMEOUT_SECONDS
+        ).close()
+        _publish(bus, flood, threshold_rows)
+        warm_up(events, trades, quiet_seconds)
+        with repeated(lambda: bus.publish(bus_topics.TICKS, [flood.record(10)]), 1 / 100):
+            way = measured(events, trades, published, rows=rows, pause=pause_seconds)
+        yield {"name": "threshold", **figures(way.whole), **figures(least, "floor_"), "rows": rows}
+        client.triggers.remove("threshold")
 
         pids = [pid for pid in (redis.pid, platform.pid) if pid is not None]
         with repeated(trades.publish, 1 / 5):
@@ -490,10 +510,15 @@ def _load_ticker(number: int) -> str:
     return f"LOAD{number}/USDT.BENCH"
 
 
-def _neighbour(bus: Bus, ticker: str) -> str:
+def _publish(bus: Bus, trades: Trades, count: int) -> None:
+    for _ in range(0, count, _BATCH):
+        bus.publish(bus_topics.TICKS, [trades.record(_BATCH)])
+
+
+def _neighbour(bus: Bus, ticker: str, name: str = "SLOW") -> str:
     """Another ticker of the same partition."""
     count = bus.partitions(bus_topics.TICKS)
-    names = (f"SLOW{number}/USDT.BENCH" for number in range(1_000))
+    names = (f"{name}{number}/USDT.BENCH" for number in range(1_000))
     return next(name for name in names if partition_of(name.encode(), count) == partition_of(ticker.encode(), count))
 
 

@@ -12,10 +12,17 @@ def test_each_way_is_timed_with_its_floor_and_its_hops_add_up() -> None:
     found = {
         line["name"]: line
         for line in latency.run(
-            rows=3, pause_seconds=0.02, load_rate=200, idle_seconds=1.0, hops=True, quiet_seconds=0.5, slow_rows=500
+            rows=3,
+            pause_seconds=0.02,
+            load_rate=200,
+            idle_seconds=1.0,
+            hops=True,
+            quiet_seconds=0.5,
+            slow_rows=500,
+            threshold_rows=500,
         )
     }
-    for name in ("trigger", "bars", "load", "slow"):
+    for name in ("trigger", "bars", "load", "slow", "threshold"):
         assert 0 < found[name]["p50_ms"] <= found[name]["p99_ms"]
         assert found[name]["floor_p50_ms"] > 0
     for name in ("trigger", "bars"):
