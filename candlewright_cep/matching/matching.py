@@ -1,7 +1,7 @@
 """MATCH_RECOGNIZE over a finished input."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from candlewright_cep.matching.foresight import Foresight, Prospects
 from candlewright_cep.matching.measures import Mapping, MeasureValues, Outputs
 from candlewright_cep.matching.recognize import RecognizePlan, SortKey
 from candlewright_cep.matching.search import Found, Matches, PartitionSearch, StepLimit
-from candlewright_cep.vector import Array, Index, Vector, ranges
+from candlewright_cep.vector import Array, Bools, Index, Vector, ranges
 from candlewright_cep.work import WorkLimit
 
 Columns = Callable[[int], Vector]
@@ -85,9 +85,8 @@ def find(plan: RecognizePlan, column: Columns, length: int, *, bounds: Bounds) -
         prospects = Prospects(foresight, values.value, mask_values, known=known, times=ascending, origin=0)
     found = Found()
     try:
-        bulk = BulkSearch(plan.search, is_whole=True)
-        if not tests and bulk.suits(length) and (together := bulk.find(mask_values, bounds)) is not None:
-            return together.matches
+        if not tests and (together := _found_in_bulk(plan, mask_values, times, bounds)) is not None:
+            return together
         row_masks: list[int] = mask_values.tolist()
         for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
             search = PartitionSearch(plan.search, start)
@@ -100,6 +99,35 @@ def find(plan: RecognizePlan, column: Columns, length: int, *, bounds: Bounds) -
     except (WorkLimit, StepLimit) as error:
         raise plan.at.reject(str(error), LESS_WORK) from None
     return found.matches()
+
+
+def _found_in_bulk(plan: RecognizePlan, masks: Array, times: Vector | None, bounds: Bounds) -> Matches | None:
+    """None if this search is not possible, or not faster."""
+    gap = None if plan.has_end_anchor else plan.search.gap_ns
+    bulk = BulkSearch(plan.search if gap is None else replace(plan.search, gap_ns=None), is_whole=True)
+    if not bulk.suits(len(masks)):
+        return None
+    if gap is None or times is None:
+        together = bulk.find(masks, bounds)
+        return None if together is None else together.matches
+    # Except for the numbers of matches, a pause ends a partition and begins another.
+    together = bulk.find(masks, _between_pauses(times, gap, bounds))
+    if together is None:
+        return None
+    starts = together.matches.starts
+    partitions = np.searchsorted(bounds.ends, starts, side="right")
+    numbers = np.arange(1, len(starts) + 1) - np.searchsorted(partitions, partitions)
+    return replace(together.matches, numbers=numbers)
+
+
+def _between_pauses(times: Vector, gap: int, bounds: Bounds) -> Bounds:
+    """The partitions, each cut where a row is at least `gap` after the one before it."""
+    # Times ascend, so their differences fit into 64 bits without a sign.
+    is_apart: Bools = np.diff(times.values).view(np.uint64) >= np.uint64(gap)
+    if times.valid is not None:
+        is_apart |= ~(times.valid[1:] & times.valid[:-1])
+    starts = np.union1d(bounds.starts, np.flatnonzero(is_apart) + 1)
+    return Bounds(starts, np.append(starts[1:], len(times)))
 
 
 def evaluate_matches(

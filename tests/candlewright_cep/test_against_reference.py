@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from candlewright_cep import SkipFailed, evaluate
 from candlewright_cep.matching import bulk
@@ -61,7 +62,7 @@ def test_matches_with_within_are_those_of_the_slow_matcher(case: Case) -> None:
 
 
 @_SETTINGS
-@given(cases())
+@given(st.one_of(cases(), cases(within=True, untimed=True)))
 def test_matches_found_in_bulk_are_those_of_the_slow_matcher(case: Case) -> None:
     with patch.object(bulk, "FEWEST_ROWS", 0):
         check(case)
