@@ -62,7 +62,7 @@ MANY_REQUESTS = 5_000
 OUTCOME_BYTES = 256
 PINNED_PART = 8
 #: Time (s) between ticks of the state's clock, and, while it is quiet, at most.
-TICK_SECONDS, QUIET_TICK_SECONDS = 0.1, 0.25
+TICK_SECONDS, QUIET_TICK_SECONDS = 0.1, 0.5
 HOLD_SECONDS = 1.0
 #: Time (s) between updates of the holds while pages wait for room.
 SHORT_HOLD_SECONDS = 0.2

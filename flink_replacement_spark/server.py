@@ -61,7 +61,7 @@ _LOOK_SECONDS = 2.0
 #: How long (s) a successful check of Spark Connect stays valid.
 _CONNECT_SECONDS = 5.0
 #: How often (s) ended queries are restarted, and the loss of the role is noticed.
-_WATCH_SECONDS = 0.5
+_WATCH_SECONDS = 1.0
 #: The same while a query waits to be started.
 _FIRST_WATCH_SECONDS = 0.1
 #: A writer that waits longer (s) for its turn at a table is shown on the status page.

@@ -49,7 +49,7 @@ from core.metrics import render
 if TYPE_CHECKING:
     from bus.roles import RoleState
 
-PROBE_SECONDS, STARTING_PROBE_SECONDS = 1.0, 0.1
+PROBE_SECONDS, STARTING_PROBE_SECONDS = 2.0, 0.1
 MEASURE_SECONDS = 5.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

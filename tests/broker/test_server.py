@@ -403,7 +403,7 @@ def test_a_quiet_broker_wakes_rarely_and_a_request_finds_its_clock_as_it_is(
     monkeypatch.setattr(BrokerServer, "_tick", tick)
     broker = stage.broker()
     eventually(lambda: len(ticks) > 10)
-    assert ticks[10] - ticks[0] > 10 * TICK_SECONDS * 1.4
+    assert ticks[10] - ticks[0] > 10 * TICK_SECONDS * 3
     board = broker.server.state._board
     lags: list[float] = []
     handlers = broker.server.state._handlers

@@ -1,4 +1,4 @@
-"""A minimal part for the supervisor's tests: `fake_part.py NAME [--stubborn] [--child] [--refuse]`."""
+"""A minimal part for the supervisor's tests: `fake_part.py NAME [--stubborn] [--child] [--refuse] [--count]`."""
 # ruff: noqa: T201
 
 import os
@@ -24,9 +24,15 @@ def main() -> None:
         # A grandchild that left the process group, as Spark's workers do.
         subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], process_group=0)
     name = sys.argv[1]
+
+    def status() -> Status:
+        if "--count" in sys.argv:
+            print("asked", flush=True)
+        return Status(part=name, is_ready=True)
+
     page = StatusServer(
         "127.0.0.1:0",
-        lambda: Status(part=name, is_ready=True),
+        status,
         port_file=Path(os.environ["CANDLEWRIGHT_HTTP_PORT_FILE"]),
     )
     print(f"{name} runs", flush=True)

@@ -16,7 +16,7 @@ from queue import Empty, Queue
 import pytest
 
 from candlewright_platform.supervisor import processes
-from candlewright_platform.supervisor.server import Supervisor
+from candlewright_platform.supervisor.server import PROBE_SECONDS, Supervisor
 from candlewright_platform.supervisor.state import Exited, Supervision, TimePassed
 
 pytestmark = pytest.mark.processes
@@ -128,6 +128,19 @@ async def test_events_are_handled_before_passed_deadlines(tmp_path: Path, monkey
     supervisor._events.put_nowait(ended)
     assert await supervisor._next_event() is ended
     assert isinstance(await supervisor._next_event(), TimePassed)
+
+
+def test_a_ready_part_is_asked_every_other_second(start: Callable[..., Up], tmp_path: Path) -> None:
+    start("broker:count").wait_ready()
+
+    def asked() -> int:
+        return (tmp_path / "logs" / "broker.log").read_text().count("asked")
+
+    until(lambda: asked() >= 2, "a second question")
+    began, before = time.monotonic(), asked()
+    until(lambda: asked() >= before + 2, "two further questions")
+    assert time.monotonic() - began > 1.5 * PROBE_SECONDS
+    assert PROBE_SECONDS >= 2
 
 
 def test_parts_stop_in_reverse_order(start: Callable[..., Up]) -> None:
