@@ -43,6 +43,8 @@ __all__ = ["Queries"]
 
 #: How long (s) history waits for the other queries to serve, and once they do, for the driver to be seen ready.
 _WAIT_SECONDS, _SEEN_SECONDS = 10.0, 0.5
+#: The name of the query that runs in micro-batches in any mode.
+HISTORY = "history"
 #: The topic whose records show how far each query is behind.
 TOPICS = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS)
 
@@ -105,7 +107,7 @@ class Queries:
         settle_trigger_mode(session, settings, checkpoints[TRIGGERS_QUERY], partitions=partitions)
         self._history_at = time.monotonic() + _WAIT_SECONDS
         history = WatchedQuery(
-            "history",
+            HISTORY,
             lambda: start_history_query(session, settings, writer, checkpoint=checkpoints[HISTORY_QUERY]),
             lambda: health.batches,
             waits=self._history_waits,
@@ -125,7 +127,9 @@ class Queries:
 
     def stop(self) -> None:
         for query in self.watched:
-            query.stop()
+            # Nothing interrupts the source of history while it waits for news; it ends with the JVM.
+            if query.name != HISTORY or not query.is_idle:
+                query.stop()
         self.prepared.stop()
 
     def readings(self, bus: Bus, ends: Mapping[str, Sequence[int]], at: float) -> Iterator[tuple[str, Reading]]:

@@ -46,8 +46,8 @@ _ARROW_SCHEMA = pa.schema(
 TABLE_PLANNED = "planned_offsets"
 _BATCH_RECORDS = 1_000
 _BATCH_BYTES = 8 << 20
-#: How long a source waits for news; bounds how long a stop takes.
-POLL_SECONDS = 0.5
+#: How long a source waits for news; bounds how long a stop takes. The query of history is stopped without waiting.
+POLL_SECONDS, HISTORY_POLL_SECONDS = 0.5, 2.0
 _RETRY_SECONDS = 2.0
 
 #: (topic, partition, first offset, last offset, tag)
@@ -189,7 +189,7 @@ class BusStreamReader(HoldingReader):
     def _next(self, bus: Log, planned: Offsets) -> Offsets:
         before, lives = positions_of(planned), lives_of(planned)
         after = {int(p): offset for p, offset in before.items()}
-        bus.wait({(self._topic, p): offset for p, offset in after.items()}, POLL_SECONDS, lives=lives)
+        bus.wait({(self._topic, p): offset for p, offset in after.items()}, HISTORY_POLL_SECONDS, lives=lives)
         states = bus.state(self._topic)
         lives.check_all(self._topic, after, states)
         ends = capped(before, ends_of(states), self._max_records)

@@ -49,6 +49,19 @@ def test_a_new_query_begins_at_the_oldest_record_and_holds_it(bus: FreshBus) -> 
     assert positions_of(reader.latestOffset()) == {"0": 3, "1": 0}
 
 
+def test_a_query_without_news_wakes_every_two_seconds(bus: FreshBus, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    def wait(after: object, seconds: float, **_: object) -> set[tuple[str, int]]:
+        waited.append(seconds)
+        return set()
+
+    monkeypatch.setattr(bus, "wait", wait)
+    reader = BusStreamReader(OPTIONS)
+    assert reader.latestOffset() == reader.latestOffset()
+    assert waited and min(waited) >= 2
+
+
 def test_a_query_without_its_checkpoint_begins_at_its_hold(bus: FreshBus) -> None:
     fill(bus, 0, 3)
     bus.hold("t", "me", {0: 2, 1: 0})
