@@ -26,6 +26,7 @@ _RENAMED = re.compile(r"is a key word: write (\"[^\"]*\"), or another name$")
 _CALLED = re.compile(r"write \w+\(\.\.\.\) (OVER \([^.]*\))$")
 _CLOSED = re.compile(r"write \) to close the parenthesis of line \d+, column \d+$")
 _DEFINITION = re.compile(r"did you mean DEFINE ([A-Z_0-9]+) AS (.+)\?$")
+_SEPARATED = re.compile(r"^(\S+) \(line (\d+), column (\d+)\) is a list of numbers: write ([\d.]+)$")
 _TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>|==?|,|'[^'\n]*'")
 _QUOTES = "write texts in single quotes, names in double quotes"
 
@@ -57,8 +58,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`mended`: the text with its obvious typos corrected, or without errors, with the definitions that a warning asks
-    for; None if there are none, or if that does not reduce the number of errors or warnings.
+    """`mended`: the text with its obvious typos corrected, or without errors, with the definitions and numbers that a
+    warning asks for; None if there are none, or if that does not reduce the number of errors or warnings.
     """
 
     problems: tuple[Problem, ...]
@@ -96,14 +97,19 @@ def diagnose(sql: str, check: Callable[[str], Sequence[str]]) -> Diagnosis:
             moved.append(edit)
     ordered = tuple(problems[place] for place in sorted(problems, key=lambda place: place[:2]))
     if not ordered:
-        return Diagnosis((), tuple(warnings), _with_definitions(sql, warnings, check))
+        return Diagnosis((), tuple(warnings), _as_warned(sql, warnings, check))
     is_better = text != sql and len(_errors(text, check)[0]) < len(problems)
     return Diagnosis(ordered, (), text if is_better else None)
 
 
-def _with_definitions(sql: str, warnings: Sequence[str], check: Callable[[str], Sequence[str]]) -> str | None:
-    """The text with the definitions that warnings propose; None without any, or if they give no valid text."""
+def _as_warned(sql: str, warnings: Sequence[str], check: Callable[[str], Sequence[str]]) -> str | None:
+    """The text with the definitions and numbers that warnings propose; None without any, or if they give no valid
+    text.
+    """
     text = sql
+    for separated in filter(None, map(_SEPARATED.search, reversed(warnings))):
+        written, line, column, number = separated.groups()
+        text = edited(text, Edit(int(line), int(column), len(written), number))
     # From the last, as each goes before the other definitions.
     for found in filter(None, map(_DEFINITION.search, reversed(warnings))):
         text = _defined(text, *found.groups())

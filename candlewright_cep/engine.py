@@ -17,7 +17,7 @@ from candlewright_cep.planning.planner import Planner
 from candlewright_cep.planning.plans import Match, Plan, SharedInputs
 from candlewright_cep.planning.relation import Relation, from_table
 from candlewright_cep.syntax.query_parser import parse, parse_view
-from candlewright_cep.syntax.slips import hinted
+from candlewright_cep.syntax.slips import hinted, separated_numbers
 from candlewright_cep.syntax.tree import QueryNode
 from candlewright_cep.types import SqlType, from_arrow, to_arrow
 
@@ -114,6 +114,7 @@ def compile_query(
         raise TriggerRejected("the text is nested too deeply") from None
     except TriggerRejected as error:
         raise hinted(error, sql) from None
+    planner.warnings += separated_numbers(sql, limits)
     compiled = _compiled(sql, planner, plan)
     return replace(compiled, plan=of_period(plan, parameters or {}, limits)) if is_stored else compiled
 

@@ -155,8 +155,9 @@ class Binder:
         self.limits = limits
         #: The columns of the input of a row pattern, if `fields` are its output.
         self.behind: Sequence[Field] = ()
-        #: Names that the SELECT gives to its results; WHERE cannot see them, HAVING not those of window functions.
-        self.results: frozenset[str] = frozenset()
+        #: What to write for the names that the SELECT gives to its results; WHERE cannot see them, HAVING not those of
+        #: window functions.
+        self.results: Mapping[str, str] = {}
 
     # -- entries --------------------------------------------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class Binder:
         if name.text.lower() in self.results:
             return name.at.reject(
                 f"'{name.text[:60]}' is a result of this SELECT, not a column of its input",
-                "write its expression again, filter by QUALIFY, or filter an outer SELECT",
+                self.results[name.text.lower()],
             )
         if (earlier := self._earlier(node)) is not None:
             return name.at.reject(f"unknown column '{name.text[:60]}'", f"write {earlier}")

@@ -239,7 +239,7 @@ class Planner:
                     f"HAVING filters groups; QUALIFY {x} > AVG({x}) OVER (...) compares with rows before",
                 )
             binder = SelectBinder(source.fields, self.parameters, self.limits, windows={})
-            binder.results = _results(node)
+            binder.results = _results_in_where(node, source.fields)
             binder.behind = _behind(source)
             condition = binder.condition(node.where, "WHERE")
             if binder.uses:
@@ -260,6 +260,7 @@ class Planner:
         if node.emits_changes:
             raise node.at.reject("EMIT CHANGES is for GROUP BY and aggregates", "rows alone come once, as they are")
         binder = SelectBinder(source.fields, self.parameters, self.limits, windows=windows)
+        binder.results = _results(node)
         binder.behind = _behind(source)
         return self._finish(node, source, binder, order_by)
 
@@ -549,8 +550,41 @@ def _named(node: SelectNode, fields: Sequence[Field]) -> dict[str, Node]:
     return {name: part for name, part in named.items() if name not in of_input}
 
 
-def _results(node: SelectNode) -> frozenset[str]:
-    return frozenset(item.alias.text.lower() for item in node.items if item.alias is not None)
+def _results(node: SelectNode) -> dict[str, str]:
+    """What to write for each name of a result where only columns of the input are known."""
+    return {
+        item.alias.text.lower(): "make it a column of a sub-query, or filter by QUALIFY"
+        if has_window(item.expression)
+        else "write its expression again"
+        for item in node.items
+        if item.alias is not None
+    }
+
+
+def _results_in_where(node: SelectNode, fields: Sequence[Field]) -> dict[str, str]:
+    named = _named(node, fields)
+    is_last = not (node.group_by or node.having or node.qualify)
+    # A condition on the input as well has to remain before the windows.
+    is_of_results = node.where is not None and set(_names(node.where)) <= named.keys()
+    found = {}
+    for name, part in named.items():
+        if has_aggregate(part):
+            found[name] = "HAVING filters groups"
+        elif not has_window(part):
+            found[name] = "write its expression again, or filter an outer SELECT"
+        elif is_last and is_of_results:
+            found[name] = "did you mean QUALIFY instead of WHERE?"
+        else:
+            found[name] = "filter by QUALIFY, or filter an outer SELECT"
+    return found
+
+
+def _names(node: Node) -> Iterator[str]:
+    if isinstance(node, NameNode):
+        yield ".".join(part.text.lower() for part in node.parts)
+    elif isinstance(node, CallNode):
+        for part in node.arguments:
+            yield from _names(part)
 
 
 def _with_windows(plan: Plan, base: int, binder: SelectBinder, limits: Limits) -> tuple[Plan, dict[int, int]]:

@@ -295,7 +295,10 @@ def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> t
             order = node.window.order
             first = order[0].expression if order else None
             if not isinstance(first, Column) or first.index not in known.times or order[0].descending:
-                raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending", _by(source))
+                hint = _by(source)
+                if any(isinstance(each, WindowTable) and each.function != "SESSION" for each in nodes[:place]):
+                    hint += ", or PARTITION BY window_start (or TUMBLE_START(...)) to compare the rows of each window"
+                raise node.at.reject("a window on a stream needs ORDER BY the event time, ascending", hint)
             merge = merge or not known.tickers & set(node.window.partition)
         elif isinstance(node, WindowTable):
             if node.time_column not in known.times:

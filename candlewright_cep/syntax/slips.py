@@ -5,10 +5,13 @@ place where reading stopped, and this table says what was probably meant there.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from re import IGNORECASE
 
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.limits import Limits
+from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from candlewright_cep.times import unit_name
 
 _AROUND = 200
@@ -205,6 +208,26 @@ _SLIPS = (
     _slip(r"(?<!\A)\bWHEN\b", "write one condition, as in price > 3 AND size > 2"),
     _slip(r"\A\s*(?:IF|WHEN)\s+(?!\()", "write the condition alone"),
 )
+
+
+#: Three digits after a comma, the first of them zero: the end of a number with separators, never a number alone.
+_THOUSANDS = re.compile(r",0\d\d(?!\w)")
+_SEPARATED = re.compile(r"(?<![\w.])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\w)")
+
+
+def separated_numbers(text: str, limits: Limits) -> Iterator[str]:
+    """A warning for each number with separators, such as 70,000, that a list takes as two."""
+    if not _THOUSANDS.search(text):
+        return
+    end = 0
+    for token in tokenize(text, limits):
+        found = _SEPARATED.match(text, token.start) if token.kind is TokenKind.NUMBER else None
+        if found and token.start >= end and _THOUSANDS.search(found[0]):
+            end = found.end()
+            # More than one separator may also come from a list without blanks.
+            number = found[0].replace(",", "") if found[0].count(",") == 1 else "numbers without separators, as 70000.5"
+            place = f"line {token.at.line}, column {token.at.column}"
+            yield f"{found[0]} ({place}) is a list of numbers: write {number}"
 
 
 def _slip_at(text: str, line: int, column: int) -> tuple[Slip, re.Match[str], int] | None:

@@ -171,6 +171,10 @@ def test_impossible_ranks_and_percentiles_are_refused(sql: str, message: str) ->
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
+        (
+            f"SELECT * FROM ({TUMBLE}) QUALIFY RANK() OVER (ORDER BY move DESC) < 3",
+            r"ORDER BY ts, or PARTITION BY window_start \(or TUMBLE_START\(...\)\) to compare the rows of each window",
+        ),
         ("SELECT ts FROM ticks QUALIFY RANK() OVER (PARTITION BY ticker ORDER BY ts) < 3", "RANK would keep every row"),
         (f"SELECT MEDIAN(price) {BY_TIME}) AS m FROM ticks", "MEDIAN without a bound would keep every value"),
         (f"SELECT LAG(price, 10001) IGNORE NULLS {BY_TIME}) AS m FROM ticks", "goes back at most 10000 values"),

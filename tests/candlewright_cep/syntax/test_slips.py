@@ -194,6 +194,55 @@ def test_a_slip_without_an_obvious_correction_gets_advice(sql: str, hint: str) -
     assert told.mended is None
 
 
+@pytest.mark.parametrize(
+    ("sql", "warning", "mended"),
+    [
+        ("price IN (70,000, 80)", "70,000 (line 1, column 11) is a list of numbers: write 70000",
+         "price IN (70000, 80)"),
+        ("GREATEST(price, 70,050.5) > 3\nOR price IN (1,000)",
+         "70,050.5 (line 1, column 17) is a list of numbers: write 70050.5",
+         "GREATEST(price, 70050.5) > 3\nOR price IN (1000)"),
+        ("price IN (70,000,100,000)",
+         "70,000,100,000 (line 1, column 11) is a list of numbers: write numbers without separators, as 70000.5", None),
+    ],
+)  # fmt: skip
+def test_a_number_that_a_list_splits_gets_a_warning(sql: str, warning: str, mended: str | None) -> None:
+    told = found(sql)
+    assert told.problems == ()
+    assert told.warnings[0] == warning
+    assert told.mended == mended
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["price IN (70,100)", "price IN (70, 000)", "side IN ('70,000')", "side = 'x' -- 70,000", "price IN (7.5,0.1)"],
+)
+def test_other_lists_of_numbers_get_no_warning(sql: str) -> None:
+    assert found(sql).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("rest", "hint", "mended"),
+    [
+        (f"RANK() {OVER_TICKS} AS r FROM ticks WHERE r < 3", "did you mean QUALIFY instead of WHERE?",
+         f"RANK() {OVER_TICKS} AS r FROM ticks QUALIFY r < 3"),
+        (f"RANK() {OVER_TICKS} AS r FROM ticks WHERE r < 3 AND size > 1", "filter by QUALIFY, or filter an outer",
+         None),
+        (f"LAG(price) {OVER_TICKS} AS r FROM ticks QUALIFY LAG(r) {OVER_TICKS} > 1", "make it a column of a sub-query",
+         None),
+        ("price * 2 AS r FROM ticks WHERE r > 3", "write its expression again, or filter an outer SELECT", None),
+        ("SUM(size) AS r FROM ticks WHERE r > 3 GROUP BY ticker", "HAVING filters groups", None),
+    ],
+)  # fmt: skip
+def test_a_result_where_only_columns_are_known_gets_the_clause_that_knows_it(
+    rest: str, hint: str, mended: str | None
+) -> None:
+    told = found(f"SELECT ticker, {rest}")
+    assert told.problems[0].message == "'r' is a result of this SELECT, not a column of its input"
+    assert told.problems[0].hint.startswith(hint)
+    assert told.mended == (mended and f"SELECT ticker, {mended}")
+
+
 def test_a_slip_in_a_view_is_named_where_the_view_is_read() -> None:
     with pytest.raises(TriggerRejected, match=r"1:15: in the view 'v' at 1:34: .*\(write <=\)"):
         compile_query("SELECT * FROM v", {"ticks": TICKS}, views={"v": "SELECT * FROM ticks WHERE price =< 3"})
