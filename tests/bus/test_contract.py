@@ -731,6 +731,11 @@ def test_a_commit_replaces_rows_and_appends_records_together(bus: Bus) -> None:
     assert bus.last_sequence("s") == 1
     assert sum(state.end for state in bus.state("new")) == 1
     assert bus.commit([Swap("a", "k", b"1", b"2", {})], {"t": [Record(b"4", partition=1)]})
+    many = {f"row {number}": b"%d" % number for number in range(2_501)}
+    assert bus.commit([Swap("c", "k", None, b"1", many)], {})
+    assert bus.items("c") == {**many, "k": b"1"}
+    assert bus.commit([Swap("c", "k", b"1", b"2", {}, list(many)[:2_000])], {})
+    assert bus.items("c") == {**dict(list(many.items())[2_000:]), "k": b"2"}
     assert bus.publish("t", [Record(b"5", partition=1)]) == [Position(1, 2)]
 
 

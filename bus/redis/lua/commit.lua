@@ -52,13 +52,15 @@ local now = format('%.0f', tonumber(clock[1]) * 1000 + math.floor(tonumber(clock
 for _, own in ipairs(topics) do
   append(own, now)
 end
+-- Lua passes only a few thousand arguments at a time.
+local function call_in_parts(command, rows, list)
+  for i = 1, #list, 1000 do
+    call(command, rows, unpack(list, i, math.min(i + 999, #list)))
+  end
+end
 for _, swap in ipairs(swaps) do
-  for i = 1, #swap.put, 2 do
-    call('HSET', swap.rows, swap.put[i], swap.put[i + 1])
-  end
+  call_in_parts('HSET', swap.rows, swap.put)
   call('HSET', swap.rows, swap.key, swap.new)
-  for _, key in ipairs(swap.delete) do
-    call('HDEL', swap.rows, key)
-  end
+  call_in_parts('HDEL', swap.rows, swap.delete)
 end
 return { 'P' }
