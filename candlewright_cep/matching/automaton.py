@@ -156,6 +156,11 @@ class Automaton:
             self._layouts[key] = found
         return found
 
+    def waits(self, place: int) -> bool:
+        """Whether an attempt that comes to this place with the last row can only wait for another one."""
+        found = self.layout(place, start=False, end=False, open_end=True)
+        return bool(found) and found[0] is not ACCEPT
+
     def last_variables(self) -> frozenset[int]:
         """Those that the last row of a match can have."""
         places = [self.layout(place, start=False, end=True) for place in range(self.places)]

@@ -30,12 +30,13 @@ Numbers = NDArray[np.integer[Any]]
 @dataclass(frozen=True, slots=True)
 class Together:
     """The result: matches in the order of their rows, numbered from 1 in each partition; the partition of each match;
-    and for each partition the start of the attempt that further rows decide, or -1.
+    and for each partition the start of the attempt that further rows decide, or -1, and the place that it has come to.
     """
 
     matches: Matches
     partitions: Index
     undecided: Index
+    places: Index
 
 
 class BulkSearch:
@@ -75,7 +76,8 @@ class BulkSearch:
             # A partition that ends at a place other than the start ends inside an attempt.
             inside_one = cells[separators] >= tables.before.size
             attempts[inside_one] = np.searchsorted(starts, separators[inside_one]) - 1
-        return self._together(labels, starts, bounds, attempts)
+        places = cells[separators].astype(np.int64) // tables.before.size
+        return self._together(labels, starts, bounds, attempts, places=places)
 
     def _tables_for(self, masks: Array) -> "_Tables | None":
         found = _distinct(masks)
@@ -91,7 +93,7 @@ class BulkSearch:
         self.is_possible = self._tables.is_small
         return self._tables if self.is_possible else None
 
-    def _together(self, labels: Array, starts: Index, bounds: Bounds, attempts: Index) -> Together:
+    def _together(self, labels: Array, starts: Index, bounds: Bounds, attempts: Index, *, places: Index) -> Together:
         mapped = labels >= 0
         lengths = np.add.reduceat(mapped, starts, dtype=np.int64) if len(starts) else starts
         # The rows of partition p are followed by p + 1 separators.
@@ -109,7 +111,7 @@ class BulkSearch:
             raise MappedLimit(self._plan.limits.mapped_rows)
         firsts = np.searchsorted(partitions, np.arange(len(attempts)))
         numbers = np.arange(1, len(rows) + 1) - firsts[partitions]
-        return Together(Matches.decided(rows, lengths, numbers, labels=labels[mapped]), partitions, undecided)
+        return Together(Matches.decided(rows, lengths, numbers, labels=labels[mapped]), partitions, undecided, places)
 
 
 def _distinct(masks: Array) -> Array:

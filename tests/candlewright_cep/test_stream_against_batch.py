@@ -4,6 +4,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -108,12 +109,27 @@ def test_dropping_partitions_changes_no_row(
 
 
 @_SETTINGS
-@given(cases(), st.lists(st.integers(0, 7), max_size=6), st.booleans())
+@given(cases(), st.lists(st.integers(0, 7), max_size=6), st.booleans(), st.sampled_from([0, 2, 32]))
 def test_a_stream_whose_matches_are_found_in_bulk_gives_the_rows_of_the_batch(
-    case: Case, cuts: list[int], restart: bool
+    case: Case, cuts: list[int], restart: bool, short: int
 ) -> None:
-    with patch.object(bulk, "FEWEST_ROWS", 0):
+    with patch.object(bulk, "FEWEST_ROWS", 0), patch.object(match_stream, "SHORT_ATTEMPT", short):
         in_batches(case, cuts, restart=restart)
+
+
+@pytest.mark.parametrize("fewest", [0, 1_000])
+def test_a_match_comes_with_the_row_that_decides_it(fewest: int) -> None:
+    times = pa.array([second * 10**9 for second in range(6)]).cast(pa.timestamp("ns", "UTC"))
+    table = pa.table({"ticker": ["T"] * 6, "ts": times, "v": [1.0, 2.0, 3.0, 1.0, 2.0, 1.0]})
+    sql = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(v) AS v PATTERN (A B) "
+        "DEFINE B AS v > PREV(v)) AS m"
+    )
+    running = TriggerStream(query=compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",), "ticker")}))
+    buffer = ReleaseBuffer("ts", "ticker")
+    with patch.object(bulk, "FEWEST_ROWS", fewest):
+        fed = [running.feed(buffer.push(table.slice(row, 1)).rows, buffer.clock) for row in range(6)]
+    assert [events.table.num_rows for events in fed] == [0, 1, 0, 0, 1, 0]
 
 
 @_SETTINGS

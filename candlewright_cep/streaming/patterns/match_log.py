@@ -4,8 +4,7 @@ A row enters the log once it has been tested, and is written again only when chu
 for rows that NEXT reads are written with each state. While few rows are kept in total, all are written with each state.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from candlewright_cep.streaming.rows.release import FOREVER, Rows, compact, join
 from candlewright_cep.streaming.rows.retained import RetainedRows
 from candlewright_cep.streaming.rows.row_log import NEWEST_ROWS, RowLog
 from candlewright_cep.types import BIGINT
-from candlewright_cep.vector import Index, Vector
+from candlewright_cep.vector import Index, Vector, ranges
 
 #: The columns that follow the row's own: its partition's number, its number there, its mask and its time.
 _FURTHER = 4
@@ -120,26 +119,26 @@ class MatchLog:
         rows = RetainedRows.gathered(pieces).rows
         sizes = np.array([end - first for _, first, end in found], np.int64)
         owners = np.repeat(np.array([part.number for part, _, _ in found], np.int64), sizes)
-        numbers = np.concatenate([np.arange(first, end, dtype=np.int64) for _, first, end in found])
-        of_masks = ((part, part.masks, first, end) for part, first, end in found)
-        of_times = ((part, part.search.times, first, end) for part, first, end in found)
-        further = [owners, numbers, _known(of_masks, len(numbers)), _known(of_times, len(numbers))]
+        numbers = ranges(np.array([first for _, first, _ in found], np.int64), sizes)
+        masks = _known((part, part.masks, first, end) for part, first, end in found)
+        times = np.zeros(len(numbers), np.int64)
+        if self._has_times:
+            times = _known((part, part.search.times, first, end) for part, first, end in found)
+        further = [owners, numbers, masks, times]
         return rows.replaced(rows.relation.with_columns([Vector(BIGINT, values, None) for values in further]))
 
 
-def _known(spans: Iterable[tuple[Partition, list[int], int, int]], count: int) -> Index:
+def _known(spans: Iterable[tuple[Partition, list[int], int, int]]) -> Index:
     """What the search knows of each row; 0 if it no longer needs the row, or has not tested it."""
-
-    def values() -> Iterator[list[int]]:
-        for part, known, first, end in spans:
-            base = part.search.base
-            low, high = min(max(first - base, 0), len(known)), min(max(end - base, 0), len(known))
-            before = min(max(base - first, 0), end - first)
-            yield [0] * before
-            yield known[low:high]
-            yield [0] * (end - first - before - (high - low))
-
-    return np.fromiter(chain.from_iterable(values()), np.int64, count)
+    found: list[int] = []
+    for part, known, first, end in spans:
+        base = part.search.base
+        low, high = min(max(first - base, 0), len(known)), min(max(end - base, 0), len(known))
+        before = min(max(base - first, 0), end - first)
+        found += [0] * before
+        found += known[low:high]
+        found += [0] * (end - first - before - (high - low))
+    return np.array(found, np.int64)
 
 
 def _column(rows: Rows, place: int) -> Index:

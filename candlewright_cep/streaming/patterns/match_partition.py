@@ -50,6 +50,8 @@ class Partition:
     place: int = -1
     #: The state as text, until it changes.
     written: str = ""
+    #: Its key and its tickers as JSON, and the number of these tickers.
+    names: tuple[str, str, int] = ("", "", 0)
 
     def time_of(self, row: int) -> int:
         """The time of a retained row."""
@@ -73,6 +75,8 @@ class Partition:
 
     def between(self, first: int, end: int) -> list[Piece]:
         """Where these rows are."""
+        if first == self.first_row and end == self.end:
+            return self.pieces
         found: list[Piece] = []
         row = self.first_row
         for piece in self.pieces:
@@ -90,26 +94,30 @@ class Partition:
     def search_again(self) -> None:
         """After a restart: test the rows again, and repeat the open attempt with them."""
         attempt, next_start = self.search.attempt, self.search.oldest_needed
-        self.place = -1 if attempt is None else attempt.place
+        if attempt is None:
+            # One that was not kept has come to an unknown place.
+            self.place = 0 if next_start < self.tested else -1
+        else:
+            self.place = attempt.place
         self.search.skip_to(self.search.base)
         self.search.next_start = next_start
         self.tested, self.masks, self.logged = self.search.base, [], 0
 
 
+#: The state of one partition as JSON. Most have no open attempt, and formatting is faster than `json.dumps`.
+_STATE = '{"key":%s,"number":%d,"search":%s,"rows":%d,"first_row":%d,"tested":%d,"tickers":%s,"place":%d,"pending":%s}'
+
+
 def written(key: Key, part: Partition) -> str:
     """The state of one partition as JSON, without its rows."""
-    state = {
-        "key": list(key),
-        "number": part.number,
-        "search": match_state.snapshot(part.search),
-        "rows": part.count,
-        "first_row": part.first_row,
-        "tested": part.tested,
-        "tickers": sorted(part.tickers),
-        "place": part.place,
-        "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
-    }
-    return _WRITER.encode(state)
+    own, tickers, count = part.names
+    if not own or count != len(part.tickers):
+        own, tickers = _WRITER.encode(list(key)), _WRITER.encode(sorted(part.tickers))
+        part.names = own, tickers, len(part.tickers)
+    search = match_state.without_attempt(part.search) or _WRITER.encode(match_state.snapshot(part.search))
+    pending = [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending]
+    waiting = _WRITER.encode(pending) if pending else "[]"
+    return _STATE % (own, part.number, search, part.count, part.first_row, part.tested, tickers, part.place, waiting)
 
 
 def read(state: Mapping[str, Any], plan: SearchPlan, number: int) -> tuple[Key, Partition]:

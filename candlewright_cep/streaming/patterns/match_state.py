@@ -125,6 +125,16 @@ def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(a is b for a, b in zip(one, other, strict=True))
 
 
+_WITHOUT = '{"base":%d,"first_row":%d,"next_start":%d,"match_number":%d,"covered":%d,"attempt":null,"histories":[]}'
+
+
+def without_attempt(search: PartitionSearch) -> str:
+    """`snapshot` as JSON if there is no open attempt; otherwise empty."""
+    if search.attempt is not None:
+        return ""
+    return _WITHOUT % (search.base, search.first_row, search.next_start, search.match_number, search.covered)
+
+
 def snapshot(search: PartitionSearch) -> dict[str, Any]:
     """The state, ready for JSON."""
     histories = _Histories()

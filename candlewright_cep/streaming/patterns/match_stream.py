@@ -43,6 +43,8 @@ New = tuple[Partition, int, int]
 MANY_KEPT, MOST_PIECES = 256, 32
 #: So few rows are tested again rather than selected.
 _FEW_ROWS = 16
+#: An open attempt with at most so many rows is not kept: searching them again with those of all partitions costs less.
+SHORT_ATTEMPT = 32
 #: How conditions are divided between the masks of rows and the search; a state of another form is searched again.
 _FORM = 1
 _NO_TIMES = np.zeros(0, np.int64)
@@ -106,6 +108,9 @@ class MatchStream:
     def rests(self, key: Key) -> Resting:
         """What a partition waits for."""
         part = self.partitions.get(key)
+        if part is not None and part.search.attempt is None and not part.pending and part.place < 0:
+            # Find an open attempt that was not kept.
+            self._run(part, Found())
         attempt = None if part is None else part.search.attempt
         if part is not None and part.pending:
             return Resting(is_idle=False, is_clean=False)
@@ -317,16 +322,20 @@ class MatchStream:
         part.tested = end
 
     def _search_in_bulk(self, parts: list[tuple[Partition, int]], row_masks: Array, ready: Found) -> Matches | None:
-        """Run all attempts of these partitions, given with the index of their first row, except for open ones: an open
-        attempt continues alone, and so does the last attempt of a partition, which further rows decide. None if this
+        """Run all attempts of these partitions, given with the index of their first row. An open attempt with many rows
+        continues alone, and so does the last attempt of a partition, unless it has few and can only wait. None if this
         search is not possible; the results are then all in `ready`.
         """
         begins, lengths, ends = [], [], []
         for part, shift in parts:
             tested, end = part.tested, max(part.tested, part.end - self._lookahead)
-            self._go_on(part, row_masks, end, ready, shift)
-            # An attempt that is still open has already seen all rows.
-            begin = part.search.next_start if part.search.attempt is None else end
+            attempt = part.search.attempt
+            if attempt is not None and tested - attempt.start > SHORT_ATTEMPT:
+                self._go_on(part, row_masks, end, ready, shift)
+                # An attempt that is still open has already seen all rows.
+                begin = part.search.next_start if part.search.attempt is None else end
+            else:
+                begin = part.search.oldest_needed
             if begin < tested:
                 known = part.masks[begin - part.search.base : tested - part.search.base]
                 row_masks[begin + shift : tested + shift] = known
@@ -349,14 +358,20 @@ class MatchStream:
         numbered = np.array([part.search.match_number for part, _ in parts])[found.partitions]
         moved = firsts - bounds.starts
         undecided = np.where(found.undecided < 0, -1, found.undecided + moved).tolist()
-        for (part, shift), end, count, row in zip(parts, ends, counts, undecided, strict=True):
-            if part.search.attempt is not None:
+        most = min(SHORT_ATTEMPT, self.plan.search.limits.retained_rows)
+        waits = [self.plan.search.automaton.waits(place) for place in range(int(found.places.max(initial=0)) + 1)]
+        waiting = np.array(waits, np.bool_)[found.places].tolist()
+        for (part, shift), length, end, count, row, is_waiting in zip(
+            parts, lengths, ends, counts, undecided, waiting, strict=True
+        ):
+            if part.search.attempt is not None and not length:
                 continue
+            part.search.attempt = None
             begin = row - shift if row >= 0 else end
             part.masks = row_masks[begin + shift : end + shift].tolist()
             part.tested = end
             part.search.restart(begin, part.masks, count)
-            if row >= 0:
+            if row >= 0 and not (is_waiting and end - begin <= most):
                 self._search(part, ready, shift)
         matches = found.matches
         return replace(matches, starts=matches.starts + moved[found.partitions], numbers=matches.numbers + numbered)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from candlewright_cep import Events, TriggerStream, limits
-from candlewright_cep.matching import distances
+from candlewright_cep.matching import bulk, distances
 from candlewright_cep.streaming.patterns import match_stream
 from protobuf import records_pb2 as records
 from tests.rounds import seeds
@@ -181,6 +181,7 @@ def test_streams_that_miss_rows_give_the_same_events(monkeypatch: pytest.MonkeyP
     delay, idle = chance.choice([0, 2 * SECOND]), chance.choice([0, 20 * SECOND])
     kept = chance.choice([1_000_000, 9])
     monkeypatch.setattr(resting, "_MOST_FILTERS", chance.choice([2, 100]))
+    monkeypatch.setattr(bulk, "FEWEST_ROWS", chance.choice([0, 4000]))
     both = Both(monkeypatch, TriggerRules(watermark_delay_ns=delay, idle_ns=idle, retained_rows=kept))
     named = list(texts(chance, 62))
     chance.shuffle(named)
