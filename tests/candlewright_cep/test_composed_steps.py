@@ -105,7 +105,8 @@ def _pattern(chance: random.Random) -> str:
     names = [name for name in "ABC" if name in pattern.replace("PERMUTE", "")]
     defines = [f"{name} AS {' AND '.join(chance.sample(_CONDITIONS, chance.choice([1, 1, 2])))}" for name in names]
     subset = " SUBSET U = (A, B)" if "B" in names else ""
-    within = chance.choice(["", "", " WITHIN INTERVAL '4' SECOND", " WITHIN INTERVAL '30' SECOND"])
+    bounds = ["INTERVAL '4' SECOND", "INTERVAL '30' SECOND", "INTERVAL '3' SECOND FROM PREVIOUS ROW"]
+    within = chance.choice(["", *(f" WITHIN {bound}" for bound in bounds)])
     modes = ["ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH OMIT EMPTY MATCHES"]
     modes += [] if "{-" in pattern else ["ALL ROWS PER MATCH WITH UNMATCHED ROWS"]
     modes += ["ONE ROW PER MATCH WITH TIMEOUT ROWS"] if within else []
