@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from candlewright_cep.binding.expressions import Column, Expression
+from candlewright_cep.binding.expressions import Column, Expression, conjuncts
 from candlewright_cep.engine import CompiledQuery
-from candlewright_cep.planning.bands import Band
+from candlewright_cep.planning.bands import Band, bands_in
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.periods import STATELESS, named_period
 from candlewright_cep.planning.plans import AsofJoin, Join, Plan, Scan, Union
@@ -125,10 +125,10 @@ class _Reader:
         if band is None or (isinstance(node, Join) and not _goes_by_time(band, of_left, of_right)):
             band = _equal_times(node, of_left, of_right) or band
         if band is None:
-            raise node.at.reject(
-                "a join on a stream uses event times, or it would keep every row",
-                "ON ... AND b.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts, or ASOF JOIN",
-            )
+            hint = "ON ... AND b.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts, or ASOF JOIN"
+            if _has_several_bands(node):
+                hint = "give both bounds by one time, as in b.open_time + INTERVAL '60' SECOND instead of b.close_time"
+            raise node.at.reject("a join on a stream uses event times, or it would keep every row", hint)
         shift = (
             _distance(band.left, of_left, left) - _distance(band.right, of_right, right)
             if _goes_by_time(band, of_left, of_right)
@@ -167,6 +167,13 @@ class _Reader:
         known.either_times = times | {(other, one) for one, other in times if pair.lower == pair.upper == 0}
         known.either_tickers = tickers | {(other, one) for one, other in tickers} if by_ticker else set()
         return pair, known
+
+
+def _has_several_bands(node: Join | AsofJoin) -> bool:
+    """Whether conditions bound several times of a side, each from one end."""
+    rest = node.rest if isinstance(node, Join) else None
+    bands = [] if rest is None else [b for part in conjuncts(rest) for b in bands_in(part, len(node.left.fields))]
+    return any(not band.is_of(bands[0]) for band in bands)
 
 
 def _products(left: set[int], right: set[int], width: int) -> set[tuple[int, int]]:

@@ -366,6 +366,10 @@ def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
             "uses event times, or it would keep every row (ON ... AND b.ts BETWEEN",
         ),
         (
+            "SELECT n FROM ticks t JOIN ohlc o ON t.ts >= o.open_time AND t.ts < o.close_time AND t.ticker = o.ticker",
+            "(give both bounds by one time, as in b.open_time + INTERVAL '60' SECOND instead of b.close_time)",
+        ),
+        (
             "SELECT a.n FROM ticks a ASOF JOIN ticks b ON a.ticker = b.ticker AND a.n >= b.n",
             "compares the event times of both sides (here ts and ts)",
         ),
