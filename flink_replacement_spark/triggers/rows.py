@@ -16,6 +16,7 @@ from bus import Bus, KeyedTables, Record, SequenceStamp, StoredRecord
 from bus import topics as bus_topics
 from candlewright.wire import streams
 from candlewright.wire.grid import SECOND
+from core.background import collect_rarely
 from core.poison import culprits, is_poison
 from core.settings import Settings, TicksSettings
 from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, KnownRecords, read_range, worker_bus
@@ -64,6 +65,7 @@ def process(
     """
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        collect_rarely()
         for batch in batches:
             for row in batch.to_pylist():
                 plan = TriggerPlan.from_json(row["owner"], row["plan"])
