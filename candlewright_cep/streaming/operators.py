@@ -170,11 +170,11 @@ class _Chain:
         if ahead or node.window.recognize is not None:
             if self._query.joined is not None:
                 raise node.at.reject("LEAD and frames that look ahead are not possible in a join by time on a stream")
-            is_joint = self._query.needs_merge
+            is_joint, keeps_ties = self._query.needs_merge, self._query.needs_ties
             if node.window.recognize is not None:
-                self._found.append(PatternStage(node, is_joint=is_joint))
+                self._found.append(PatternStage(node, is_joint=is_joint, keeps_ties=keeps_ties))
             else:
-                self._found.append(AheadStage(node, is_joint=is_joint, is_on_input=is_on_input))
+                self._found.append(AheadStage(node, is_joint=is_joint, is_on_input=is_on_input, keeps_ties=keeps_ties))
             self._ahead = self._ahead or node
 
     def _is_by_ticker(self, place: int, node: Over) -> bool:

@@ -33,14 +33,16 @@ def split(node: Over) -> tuple[tuple[int, ...], tuple[int, ...]]:
 class AheadStage:
     """Takes rows that already have the columns of the functions that do not look ahead.
 
-    `is_joint`: partitions have rows of several tickers. `is_on_input`: see `OverStage`. Rows are kept with a last
-    column that says whether they were emitted; emitted rows are kept while the frame of a later row may contain them.
+    `is_joint`: partitions have rows of several tickers. `is_on_input`: see `OverStage`. `keeps_ties`: rows of equal
+    time are emitted together. Rows are kept with a last column that says whether they were emitted; emitted rows are
+    kept while the frame of a later row may contain them.
     """
 
-    def __init__(self, node: Over, *, is_joint: bool, is_on_input: bool) -> None:
+    def __init__(self, node: Over, *, is_joint: bool, is_on_input: bool, keeps_ties: bool) -> None:
         ahead, others = split(node)
         self.node = node
         self._is_joint = is_joint
+        self._keeps_ties = keeps_ties
         self._functions = tuple(node.functions[place] for place in ahead)
         self._has_frame = any(map(takes_frame, self._functions))
         self._check(is_on_input=is_on_input)
@@ -88,7 +90,7 @@ class AheadStage:
         plain = Given(self.node.inner.fields, together.relation.select(range(self._width)))
         computed = replace(self.node, inner=plain, functions=self._functions).run({})
         arrangement, bounds, order = arranged(together.relation, window.partition, window.order)
-        sight = Sight(window, arrangement, bounds, has_frame=self._has_frame)
+        sight = Sight(window, arrangement, bounds, has_frame=self._has_frame, keeps_ties=self._keeps_ties)
         put_out = arrangement.column(self._width).expand().values != 0
         reached = self._reached(together.ticker.take(pa.array(order)), clock)
         due = ~put_out & sight.decided(self._lead, reached)
@@ -124,7 +126,9 @@ class AheadStage:
 class Sight:
     """Rows in the order of a window, and which of the rows around it each one reads."""
 
-    def __init__(self, window: Window, relation: Relation, bounds: Bounds, *, has_frame: bool) -> None:
+    def __init__(
+        self, window: Window, relation: Relation, bounds: Bounds, *, has_frame: bool, keeps_ties: bool
+    ) -> None:
         self._frame = window.frame
         self._unit = window.frame.unit if has_frame else "ROWS"
         self._ahead = int(window.frame.upper.amount) if has_frame and window.frame.upper.kind == "FOLLOWING" else 0
@@ -133,6 +137,11 @@ class Sight:
         self._rows = np.arange(relation.length, dtype=np.int64)
         self._firsts, self._lasts = np.repeat(bounds.starts, sizes), np.repeat(bounds.ends, sizes) - 1
         values = RowValues(relation.column, relation.length, bounds)
+        #: The last row of the same time.
+        self._last_ties: Index | None = None
+        if keeps_ties:
+            group, _, ends = peer_groups(window.order[:1], values, bounds, length=relation.length)
+            self._last_ties = ends[group] - 1
         #: The unit of distances in the frame.
         self._scale: Index = self._rows
         if self._unit == "GROUPS":
@@ -151,7 +160,7 @@ class Sight:
         else:
             found &= self._lasts - self._rows >= self._ahead
         found |= reached == FOREVER
-        return found
+        return found if self._last_ties is None else found & found[self._last_ties]
 
     def needed(self, is_open: Bools) -> Bools:
         """The rows that are open, and those that the frame of an open or a future row may contain."""

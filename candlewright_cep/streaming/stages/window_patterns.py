@@ -15,9 +15,10 @@ class PatternStage(AheadStage):
     no match begins there.
     """
 
-    def __init__(self, node: Over, *, is_joint: bool) -> None:
+    def __init__(self, node: Over, *, is_joint: bool, keeps_ties: bool) -> None:
         self.node = node
         self._is_joint = is_joint
+        self._keeps_ties = keeps_ties
         self._functions = node.functions
         self._has_frame = True
         self._width = len(node.inner.fields)
@@ -41,7 +42,7 @@ class PatternStage(AheadStage):
         window = self.node.window
         relation, bounds, order = arranged(together.relation, window.partition, window.order)
         reached = self._reached(together.ticker.take(order), clock)
-        due = Sight(window, relation, bounds, has_frame=True).decided(0, reached)
+        due = Sight(window, relation, bounds, has_frame=True, keeps_ties=self._keeps_ties).decided(0, reached)
         covered = relation.column(self._width).expand().values != 0
         found, ends = self.node.searched(relation.select(range(self._width)), covered | ~due)
         firsts = np.repeat(bounds.starts, bounds.ends - bounds.starts)
