@@ -213,7 +213,8 @@ def _grouped(words: Sequence[_Word], place: int, around: str) -> tuple[list[_Par
 
 def _kind(before: Sequence[_Part], following: Sequence[_Word], around: str) -> str:
     last = before[-1].upper if before and isinstance(before[-1], _Word) else ""
-    if around == "pattern" or (around == "recognize" and last == "PATTERN"):
+    # A pattern of MATCH_RECOGNIZE, or of a window.
+    if around == "pattern" or last == "PATTERN":
         return "pattern"
     if last == "MATCH_RECOGNIZE":
         return "recognize"

@@ -45,6 +45,7 @@ __all__ = [
     "compile_trigger",
     "diagnose_trigger",
     "is_joint",
+    "warnings_for",
 ]
 
 _TIME = pa.timestamp("ns", "UTC")
@@ -185,6 +186,11 @@ class TriggerOptions:
         return cls(int(period), revisions == "true", cooldown, deadman, lookback, function)
 
 
+def warnings_for(warnings: Sequence[str], tickers: Sequence[str]) -> tuple[str, ...]:
+    """Those that apply to these tickers; none means all."""
+    return tuple(warning for warning in warnings if not isinstance(warning, OfTickers) or warning.applies_to(tickers))
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledTrigger:
     """A compiled text and its options.
@@ -268,11 +274,7 @@ class CompiledTrigger:
 
     def warnings_for(self, tickers: Sequence[str]) -> tuple[str, ...]:
         """The warnings about its text; no tickers means all."""
-        return tuple(
-            warning
-            for warning in self.query.warnings
-            if not isinstance(warning, OfTickers) or warning.applies_to(tickers)
-        )
+        return warnings_for(self.query.warnings, tickers)
 
     @property
     def runs_alone(self) -> bool:

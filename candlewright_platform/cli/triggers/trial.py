@@ -6,6 +6,7 @@ import math
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,11 @@ from candlewright.wire.grid import SECOND
 from candlewright.wire.ticker import Ticker
 from candlewright.wire.times import format_nanoseconds, to_nanoseconds
 from candlewright_cep import SkipFailed, TriggerRejected
-from candlewright_cep.engine import evaluate_named
+from candlewright_cep.engine import compile_query, evaluate_named
 from candlewright_platform.cli.machine.loading import settings_for
 from candlewright_platform.cli.triggers.text import read_views
 from core.settings import Settings
-from triggers.texts.check import TriggerRules, compile_trigger
+from triggers.texts.check import INPUTS, TriggerRules, compile_trigger, warnings_for
 
 if TYPE_CHECKING:
     from candlewright_platform.cli.triggers.backtest import Backtest
@@ -67,10 +68,14 @@ def try_one(
         raise typer.BadParameter(f"'{min(both)}' is both an --input and a --view")
     try:
         if files:
-            read = {name: _read(path) for name, path in files.items()} | named
-            found = _evaluated(text, read, values, _default_table(files, table, values))
+            read = {name: _read(path) for name, path in files.items()}
+            default = _default_table(files, table, values)
+            found = _evaluated(text, read | named, values, default)
+            _warn(text, {name: rows.schema for name, rows in read.items()}, values, named, default, _tickers(read))
         else:
             assert ticker is not None
+            default = table or ("ohlc" if PERIOD in values else "ticks")
+            _warn(text, {name: stream.schema for name, stream in INPUTS.items()}, values, named, default, [ticker])
             found = _over_history(
                 text,
                 values,
@@ -90,6 +95,28 @@ def try_one(
             print(_json(dict(zip(found.column_names, row, strict=True))))
     else:
         print_arrow_table(found)
+
+
+def _warn(
+    text: str,
+    schemas: Mapping[str, pa.Schema],
+    parameters: Mapping[str, str],
+    views: Mapping[str, str],
+    default: str,
+    tickers: Sequence[str],
+) -> None:
+    """Say what `trigger check` warns of; whether the text is valid shows when it runs."""
+    if default not in schemas and len(schemas) == 1:
+        (default,) = schemas
+    with suppress(TriggerRejected):
+        query = compile_query(text, schemas, parameters, default_table=default, is_stored=True, views=views)
+        for warning in warnings_for(query.warnings, tickers):
+            say(f"warning: {warning}")
+
+
+def _tickers(tables: Mapping[str, pa.Table]) -> list[str]:
+    found = [table["ticker"].cast(pa.string()) for table in tables.values() if "ticker" in table.column_names]
+    return sorted({name for column in found for name in pc.unique(column).drop_null().to_pylist()})
 
 
 def _named_files(inputs: list[str], table: str | None) -> dict[str, Path]:

@@ -88,6 +88,11 @@ WHERE a > 1
     )
 
 
+def test_a_pattern_in_a_window_has_the_layout_of_any_pattern() -> None:
+    text = "SELECT COUNT(*) OVER w FROM t WINDOW w AS (ORDER BY ts PATTERN ( A B + C {2,3} ) DEFINE B AS p > 1)"
+    assert "(ORDER BY ts PATTERN (A B+ C{2,3}) DEFINE B AS p > 1)" in formatted(text)
+
+
 def test_a_long_condition_is_cut_at_its_ands() -> None:
     text = " and ".join(f"price between {n} and {n + 1}" for n in range(5)) + " or size > 1"
     lines = formatted(text).splitlines()

@@ -156,3 +156,23 @@ def test_batch_continues_after_a_case_that_fails_unexpectedly(
     bad, good = map(json.loads, run("--batch", batch).stdout.splitlines())
     assert bad == {"name": "bad", "error": "internal error: ZeroDivisionError: by hand"}
     assert good["rows"] == [[1]]
+
+
+def test_warnings_of_a_text_that_runs_are_on_stderr(run: Run, tmp_path: Path) -> None:
+    """A join on the open time looks ahead: the bar is not closed yet."""
+    times = pa.array([0, 60 * 10**9], pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"ticker": ["A", "A"], "ts": times, "price": [1.0, 2.0]}), tmp_path / "t.parquet")
+    bars = {"ticker": ["A", "A"], "open_time": times, "period_seconds": [60, 60], "close": [1.0, 2.0]}
+    pq.write_table(pa.table(bars), tmp_path / "o.parquet")
+    sql = (
+        "SELECT t.price, o.close FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.{} "
+        "WHERE o.period_seconds = 60"
+    )
+    inputs = ("--input", f"ticks={tmp_path / 't.parquet'}", "--input", f"ohlc={tmp_path / 'o.parquet'}")
+    ahead, closed = (
+        run("--sql", sql.format(name), *inputs, "--output", "json") for name in ("open_time", "close_time")
+    )
+    assert len(ahead.stdout.splitlines()) == 2
+    (line,) = ahead.stderr.splitlines()
+    assert line.startswith("warning: ") and "open_time" in line
+    assert (closed.exit_code, closed.stderr) == (0, "")
