@@ -18,6 +18,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
+#: An early patch of an interpreter needs a package more, which the image does not have.
+_NEWEST_PATCH = f"{sys.version_info.major}.{sys.version_info.minor}.99"
 OWN = ("candlewright", "candlewright-cep", "candlewright-platform")
 _NOTICE = """\
 candlewright
@@ -91,7 +93,7 @@ def lock() -> str:
 def _needs(name: str, extra: str) -> Iterator[tuple[str, str]]:
     for text in metadata.requires(name) or ():
         asked = Requirement(text)
-        if asked.marker is None or asked.marker.evaluate({"extra": extra}):
+        if asked.marker is None or asked.marker.evaluate({"extra": extra, "python_full_version": _NEWEST_PATCH}):
             yield from ((canonicalize_name(asked.name), wanted) for wanted in ("", *asked.extras))
 
 

@@ -17,18 +17,16 @@ import argparse
 import json
 import os
 import signal
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring.process_tree import spark_workers
 from benchmarks.measuring.spark_master import ALL_CORES, add_master
 from benchmarks.system.latency import (
     LOAD_SQL,
+    MODE,
     PATTERN_TICKER,
     SECOND_NS,
     SQL,
@@ -38,17 +36,12 @@ from benchmarks.system.latency import (
     figures,
     subscriber_of,
     warm_up,
+    without_ingestors,
 )
 from bus import Bus, partition_of
 from bus import topics as bus_topics
-from bus.connect import connect
-from bus.redis.embedded import EmbeddedRedis
-from candlewright.client import Client
-from candlewright.client import connect as connect_client
 from candlewright.wire import streams
-from candlewright_platform.supervisor.private import PrivatePlatform
 from core.log import configure_logging
-from core.settings import Settings
 from flink_replacement_spark.triggers.served import reader_of
 
 __all__ = ["run"]
@@ -64,22 +57,7 @@ def run(
     rows: int = 3_000_000, tickers: int = 20, timed: int = 60, *, fsync: str = "always", master: str = ALL_CORES
 ) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="candlewright-bench-")))
-        redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync=fsync))  # type: ignore[arg-type]
-        platform = stack.enter_context(
-            PrivatePlatform(
-                folder / "data",
-                ("--ingestors", "0"),
-                {"BUS__URL": redis.url, "SPARK__MASTER": master},
-                hear=lambda line: print(line, file=sys.stderr),
-            )
-        )
-        relay = platform.settings.relay
-        client: Client = stack.enter_context(
-            connect_client(relay.requests_bind, relay.notifications_bind, timeout=TIMEOUT_SECONDS)
-        )
-        bus = connect(Settings.model_validate({"bus": {"url": redis.url}}).bus)
-        stack.callback(bus.close)
+        _, platform, client, bus = without_ingestors(stack, fsync=fsync, mode=MODE, master=master)
         step_ns = 3_600 * SECOND_NS * tickers // rows
         others = [Trades(bus, name, step_ns) for name in _elsewhere(bus, PATTERN_TICKER, tickers)]
         client.triggers.add(SQL, tickers=[PATTERN_TICKER], trigger_id=TRIGGER_ID, timeout=TIMEOUT_SECONDS).close()

@@ -99,7 +99,7 @@ _LOAD_STEP_SECONDS = 0.02
 #: Seconds between two publishes that are timed alone.
 _BETWEEN_SECONDS = 0.01
 _PERCENTILES = (50, 99)
-_MODE = SparkSettings().mode
+MODE = SparkSettings().mode
 
 
 @dataclass(slots=True)
@@ -260,6 +260,27 @@ def publishes(url: str, fsync: str, rows: int) -> Iterator[dict[str, Any]]:
 # ---- the platform
 
 
+def without_ingestors(
+    stack: ExitStack, *, fsync: str, mode: str, master: str
+) -> tuple[EmbeddedRedis, PrivatePlatform, Client, Bus]:
+    """A running platform, its Redis, and a client and a bus connected to them."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="candlewright-bench-")))
+    redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync=fsync))  # type: ignore[arg-type]
+    platform = stack.enter_context(
+        PrivatePlatform(
+            folder / "data",
+            ("--ingestors", "0"),
+            {"BUS__URL": redis.url, "SPARK__MODE": mode, "SPARK__MASTER": master},
+            hear=lambda line: print(line, file=sys.stderr),
+        )
+    )
+    relay = platform.settings.relay
+    client = stack.enter_context(connect_client(relay.requests_bind, relay.notifications_bind, timeout=TIMEOUT_SECONDS))
+    bus = connect(Settings.model_validate({"bus": {"url": redis.url}}).bus)
+    stack.callback(bus.close)
+    return redis, platform, client, bus
+
+
 @contextmanager
 def load(bus: Bus, rate: int) -> Iterator[None]:
     """`rate` further trades a second over LOAD_TICKERS tickers, whose times advance as fast as they are published."""
@@ -369,7 +390,7 @@ def run(
     load_triggers: int = 100,
     idle_seconds: float = 30.0,
     fsync: str = "always",
-    mode: str = _MODE,
+    mode: str = MODE,
     hops: bool = False,
     master: str = ALL_CORES,
     quiet_seconds: float = 3.0,
@@ -377,23 +398,8 @@ def run(
     threshold_rows: int = 60_000,
 ) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="candlewright-bench-")))
-        redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync=fsync))  # type: ignore[arg-type]
-        platform = stack.enter_context(
-            PrivatePlatform(
-                folder / "data",
-                ("--ingestors", "0"),
-                {"BUS__URL": redis.url, "SPARK__MODE": mode, "SPARK__MASTER": master},
-                hear=lambda line: print(line, file=sys.stderr),
-            )
-        )
-        relay = platform.settings.relay
-        client: Client = stack.enter_context(
-            connect_client(relay.requests_bind, relay.notifications_bind, timeout=TIMEOUT_SECONDS)
-        )
+        redis, platform, client, bus = without_ingestors(stack, fsync=fsync, mode=mode, master=master)
         client.triggers.add(SQL, trigger_id=TRIGGER_ID, timeout=TIMEOUT_SECONDS).close()
-        bus = connect(Settings.model_validate({"bus": {"url": redis.url}}).bus)
-        stack.callback(bus.close)
         least = floor(redis.url, rows, pause_seconds)
 
         if hops:
@@ -535,7 +541,7 @@ def main() -> None:
     parser.add_argument("--load-triggers", type=int, default=100, help="further triggers on the tickers of the load")
     parser.add_argument("--idle-seconds", type=float, default=30.0)
     parser.add_argument("--fsync", choices=["always", "everysec", "no"], default="always")
-    parser.add_argument("--mode", choices=["continuous", "batch"], default=_MODE, help="as spark.mode")
+    parser.add_argument("--mode", choices=["continuous", "batch"], default=MODE, help="as spark.mode")
     parser.add_argument("--hops", action="store_true", help="also the parts of each way")
     add_master(parser, ALL_CORES)
     parser.add_argument("--output", choices=["json"], default="json")
