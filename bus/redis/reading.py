@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from bus.api import FewRecords, PartitionState, Position, RecordRun, StoredRecord, TopicPartition
@@ -23,6 +24,12 @@ _MAX_ENTRIES = 1_000
 _RUN_BYTES = 4 << 20
 #: Of each partition, with a wait for records.
 _FEW_ENTRIES = 8
+
+
+@lru_cache(maxsize=1_024)
+def _awaited(places: tuple[TopicPartition, ...]) -> bytes:
+    """The names of their streams, packed. A gateway awaits ever-changing sets of partitions, so few are remembered."""
+    return bulks("STREAMS", *(log_of(*place) for place in places))
 
 
 class RedisReading(RedisTables):
@@ -202,10 +209,7 @@ class RedisReading(RedisTables):
             return (), self._store.packed_calls(commands, replies)
         # Shorter than the socket's timeout, so that a hanging server can be distinguished from one without new records.
         block = max(1, math.ceil(min(left, self._store.timeout_seconds / 2) * 1_000))
-        places = tuple(after)
-        logs = self._logs.get(places)
-        if logs is None:
-            logs = self._logs[places] = bulks("STREAMS", *(log_of(*place) for place in places))
+        logs = _awaited(tuple(after))
         count = _FEW_ENTRIES + 1 if with_few else 1
         ids = bulks(*(b"%d-0" % offset for offset in after.values()))
         wait = b"*%d\r\n%b%b%b" % (6 + 2 * len(after), bulks("XREAD", "COUNT", count, "BLOCK", block), logs, ids)

@@ -36,8 +36,6 @@ class RedisTopics:
         self._questions: dict[tuple[str, Sequence[int]], bytes] = {}
         #: Of the records of a `commit`, by topic and number of partitions, see `appending.packed`.
         self._heads: dict[tuple[str, int], tuple[int, bytes]] = {}
-        #: Of partitions that are awaited together, see `_look`.
-        self._logs: dict[tuple[TopicPartition, ...], bytes] = {}
         #: When a group was last kept from expiring.
         self._touched: dict[tuple[str, str], float] = {}
         #: Bytes of a record and records of an entry, by partition, as of the newest read.

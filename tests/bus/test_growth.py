@@ -10,6 +10,7 @@ import pytest
 from bus import topics
 from bus.api import Record, SequenceStamp
 from bus.limits import Limits
+from bus.redis import reading
 from bus.redis.redis_messaging import RedisMessaging
 from candlewright.wire.errors import BusFull, BusLimit
 from core.metrics import REGISTRY
@@ -48,6 +49,14 @@ def test_topics_beyond_the_limit_are_refused_however_they_are_made(bus: FreshBus
     assert len(bus.topics()) == LIMITS.topics
     assert len(bus.publish("t3", [Record(b"x")])) == bus.create_topic("t4") == 1
     bus.create_group("t5", "g", at_end=False)
+
+
+def test_ever_changing_sets_of_awaited_partitions_are_not_all_remembered(bus: FreshBus) -> None:
+    bus.create_topic("t", 11)
+    for number in range(1, 1_100):
+        bus.wait({("t", partition): 0 for partition in range(11) if number >> partition & 1}, 0.002)
+    known = reading._awaited.cache_info()
+    assert known.misses > known.currsize == known.maxsize
 
 
 def test_groups_beyond_the_limit_of_a_topic_are_refused_until_one_is_deleted(bus: FreshBus) -> None:

@@ -129,7 +129,7 @@ _WITHOUT = '{"base":%d,"first_row":%d,"next_start":%d,"match_number":%d,"covered
 
 
 def without_attempt(search: PartitionSearch) -> str:
-    """`snapshot` as JSON if there is no open attempt; otherwise empty."""
+    """The state as JSON, like that of `snapshot`, if no attempt is open; an empty string if one is."""
     if search.attempt is not None:
         return ""
     return _WITHOUT % (search.base, search.first_row, search.next_start, search.match_number, search.covered)
