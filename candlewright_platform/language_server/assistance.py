@@ -173,7 +173,7 @@ def completions(text: str, line: int, column: int, *, views: Mapping[str, str]) 
     before = _line(text, line)[:column]
     if re.search(r"[:$]\{?[A-Za-z0-9_]*$", before) and not before.endswith("::"):
         return [Completion(name, "parameter", value) for name, value in given_beside(text).parameters.items()]
-    if qualified := re.search(r"([A-Za-z_][A-Za-z0-9_]*)\.[A-Za-z0-9_]*$", before):
+    if qualified := re.search(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)\.[A-Za-z0-9_]*$", before):
         return list(_columns(text, qualified[1]))
     found = [*_words(), *(Completion(name, "table") for name in (*_language()["tables"], *views))]
     found += _columns(text, "")

@@ -121,8 +121,10 @@ def test_hostile_texts_are_answered_soon(text: str) -> None:
     began = time.process_time()
     found = findings(text, RULES, {})
     assert found.found
-    assert len(completions(text, 0, 10, views={})) > 100
-    help_at(text, 0, 10)
+    for column in (10, len(text.partition("\n")[0])):
+        assert len(completions(text, 0, column, views={})) > 100
+        help_at(text, 0, column)
+        signature_at(text, 0, column)
     canonical(text)
     assert time.process_time() - began < 4
 
