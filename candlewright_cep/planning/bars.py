@@ -69,7 +69,8 @@ class Bars:
 
     def run(self, inputs: Inputs) -> Relation:
         pieces, _ = self.pieces(self.inner.run(inputs))
-        rows, _, _ = arranged(pieces, range(self.opened), (self._order,))
+        # In the order of time for all tickers together, as a stream has them, which decides between bars of equal ends.
+        rows, _, _ = arranged(pieces, (), (self._order,))
         found: list[Relation] = []
         rest = rows.slice(0, 0)
         for start in range(0, max(rows.length, 1), _BLOCK):
