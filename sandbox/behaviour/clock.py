@@ -19,7 +19,7 @@ class ExchangeClock:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._monotonic = monotonic
-        self._start_ms = float(round(wall() * 1000) if start_ms is None else start_ms)
+        self._start_ms = wall() * 1000 if start_ms is None else float(start_ms)
         self._started = monotonic()
         self._speed = _checked(speed)
         self._listeners: list[Callable[[], None]] = []

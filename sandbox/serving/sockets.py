@@ -23,8 +23,8 @@ _PONG_SECONDS = 60.0
 _LIFETIME_SECONDS = 24 * 3600.0
 _SHORTEST_WAIT = 0.002
 _LONGEST_WAIT = 5.0
-#: A timer may fire this much too early.
-_EARLY = 0.0001
+#: asyncio's timers fire up to a millisecond late.
+_TIMER_SECONDS = 0.001
 _MAX_STREAMS = 1024
 
 
@@ -150,12 +150,18 @@ class StreamConnection:
         return target is not None
 
     async def _sleep(self, now: int) -> None:
+        """Until the next event is due, to a fraction of a millisecond."""
         due = self.session.next_due(now)
         wait = _LONGEST_WAIT
         if due is not None and self._clock.speed:
-            wait = min(_LONGEST_WAIT, max(_SHORTEST_WAIT, self._clock.seconds_until(due) + _EARLY))
+            wait = min(_LONGEST_WAIT, max(_SHORTEST_WAIT, self._clock.seconds_until(due) - _TIMER_SECONDS))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), wait)
+            return
+        if due is not None and self._clock.speed:
+            rest = self._clock.seconds_until(due)
+            if 0 < rest <= _TIMER_SECONDS:
+                time.sleep(rest)
 
     async def _deliver(self, event: Outgoing) -> None:
         fault = None

@@ -39,6 +39,9 @@ class Channel(Protocol):
     def next_due(self, now: int) -> int | None:
         """When the next event is due, as far as known; None if no event is known."""
 
+    def look_again(self) -> None:
+        """Drop what was computed ahead, after trades have changed."""
+
     def restart(self, now: int) -> None:
         """Continue from now, as after subscribing."""
 
@@ -47,7 +50,9 @@ class Channel(Protocol):
 
 
 class _TradeChannel:
-    """Raw or aggregate trades, each once, in id order."""
+    """Raw or aggregate trades, each once, in id order. The next ones are made before their time, so that they are sent
+    at it.
+    """
 
     def __init__(self, stream: str, market: Market, now: int, *, aggregated: bool) -> None:
         self._stream = stream
@@ -56,10 +61,16 @@ class _TradeChannel:
         self._id_at = market.order_at if aggregated else market.fill_at
         self._texts = binance_messages.agg_trade_events if aggregated else binance_messages.trade_events
         self._next_id = self._id_at(now + 1)
+        self._ahead: tuple[int, list[Outgoing]] | None = None
 
     def due(self, now: int) -> list[Outgoing]:
+        ahead, self._ahead = self._ahead, None
+        found = ahead[1] if ahead is not None and ahead[0] == now else self._events(now)
+        self._next_id += len(found)
+        return found
+
+    def _events(self, now: int) -> list[Outgoing]:
         trades = self._page(self._next_id, _BATCH, now)
-        self._next_id += len(trades)
         texts = self._texts(self._market, trades)
         symbol = self._market.symbol
         return [
@@ -70,7 +81,13 @@ class _TradeChannel:
     def next_due(self, now: int) -> int | None:
         if len(self._page(self._next_id, 1, now)):
             return now
-        return self._market.next_trade_time(now)
+        time = self._market.next_trade_time(now)
+        if time is not None:
+            self._ahead = time, self._events(time)
+        return time
+
+    def look_again(self) -> None:
+        self._ahead = None
 
     def restart(self, now: int) -> None:
         self._next_id = self._id_at(now + 1)
@@ -122,6 +139,9 @@ class _CandleChannel:
         update = (now // self._period + 1) * self._period
         return min(update, self._interval.shift(self._interval.floor(now), 1))
 
+    def look_again(self) -> None:
+        """Nothing is computed ahead."""
+
     def restart(self, now: int) -> None:
         self._reached = now
 
@@ -153,6 +173,9 @@ class _StatisticsChannel:
 
     def next_due(self, now: int) -> int | None:
         return (now // self._period + 1) * self._period
+
+    def look_again(self) -> None:
+        """Nothing is computed ahead."""
 
     def restart(self, now: int) -> None:
         self._reached = now
@@ -212,6 +235,8 @@ class StreamSession:
     def look_again(self) -> None:
         """Recompute when events are due, after they have changed."""
         self._due_at.clear()
+        for channel in self._channels.values():
+            channel.look_again()
 
     def drive_to(self, now: int) -> int | None:
         """The time to which a driven clock may advance."""

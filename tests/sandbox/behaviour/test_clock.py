@@ -23,7 +23,7 @@ def test_clock_runs_from_its_start_at_its_speed() -> None:
 
 
 def test_without_a_start_it_shows_the_real_time() -> None:
-    assert ExchangeClock(monotonic=Watch(), wall=lambda: 1234.5678).now() == 1_234_568
+    assert ExchangeClock(monotonic=Watch(), wall=lambda: 1234.5678).now() == 1_234_567
 
 
 def test_change_of_speed_keeps_the_time_without_a_jump() -> None:

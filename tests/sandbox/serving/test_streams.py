@@ -136,6 +136,28 @@ def test_restart_continues_from_now() -> None:
     assert orjson.loads(drain(stream, START + 2 * MINUTE)[0].text)["t"] == BTC.fill_at(START + MINUTE + 1)
 
 
+def test_trades_are_made_before_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, expected = session("btcusdt@trade"), texts(drain(session("btcusdt@trade"), START + MINUTE))
+    due = stream.next_due(START)
+    assert due is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(GeneratedMarket, "fills", None)
+        at_once = texts(stream.due(due))
+    assert at_once
+    assert at_once + texts(drain(stream, START + MINUTE)) == expected
+
+
+def test_trades_made_ahead_are_dropped_if_a_downtime_removes_them() -> None:
+    market = GeneratedMarket(DEFAULT_INSTRUMENTS[0], 7)
+    stream = StreamSession({market.symbol: market})
+    stream.subscribe([f"{market.symbol.lower()}@trade"], START)
+    due = stream.next_due(START)
+    assert due is not None
+    market.add_hole(START // MINUTE * MINUTE, START // MINUTE * MINUTE + MINUTE)
+    stream.look_again()
+    assert stream.due(due) == []
+
+
 def test_only_due_streams_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"T{number}/USDT" for number in range(100)]
     markets: dict[str, Market] = {
