@@ -192,7 +192,9 @@ def of_the_grammar() -> Iterator[Construct]:
 
 
 #: The standard's items that a stream refuses, and why.
-_REFUSED_ITEMS = {"ORDER BY several keys, DESC": "needs ORDER BY the event time, ascending"}
+_REFUSED_ITEMS = dict.fromkeys(
+    ["ORDER BY several keys, DESC", "ORDER BY with NULLS FIRST"], "needs ORDER BY the event time, ascending"
+)
 
 
 def of_patterns() -> Iterator[Construct]:

@@ -131,6 +131,121 @@ R010 = {
         ),
         [(3,)],
     ),
+    "NULL keys are one partition": Case(
+        over(
+            "PARTITION BY p ORDER BY t MEASURES COUNT(*) AS n PATTERN (A+)",
+            source="(SELECT CASE WHEN t > 4 THEN k END AS p, t FROM r WHERE k = 'a')",
+        ),
+        [(None, 4), ("a", 2)],
+    ),
+    "ORDER BY with NULLS FIRST": Case(
+        over(
+            "ORDER BY n NULLS FIRST, t MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN (A B) DEFINE A AS n IS NULL",
+            source="(SELECT t, NULLIF(v, 8) AS n FROM r WHERE k = 'a')",
+        ),
+        [(2, 6)],
+    ),
+    "columns of ONE ROW PER MATCH: partition, measures": Case(
+        over(f"PARTITION BY k ORDER BY t MEASURES U.v AS x, LAST(t) AS l {_V}", source="r"),
+        [("a", 9, 5), ("b", 4, 3)],
+    ),
+    "columns of ALL ROWS PER MATCH: partition, order, measures, the others": Case(
+        over(
+            "PARTITION BY k ORDER BY t MEASURES -v AS x ALL ROWS PER MATCH PATTERN (^ A)",
+            source="(SELECT v, t, k FROM r WHERE k = 'a')",
+        ),
+        [("a", 1, -10, 10)],
+    ),
+    "names fold to upper case, quoted ones do not": Case(
+        over('ORDER BY t MEASURES CLASSIFIER() AS c ALL ROWS PER MATCH PATTERN (^ a "b")', "c"), [("A",), ("b",)]
+    ),
+    "a greedy loop gives rows back": Case(first_and_last("PATTERN (A+ B) DEFINE B AS v > 6"), [(1, 5)]),
+    "the left branch is preferred, whatever its length": Case(
+        first_and_last("PATTERN (A | A B)"), [(n, n) for n in range(1, 7)]
+    ),
+    "a loop ends after an iteration without rows": Case(
+        first_and_last("PATTERN ((A?)+ (B*){2,} C) DEFINE A AS v > 8, B AS v > 8, C AS v < 7"), [(3, 3), (5, 6)]
+    ),
+    "a condition that is NULL is not met": Case(
+        first_and_last("PATTERN (A+) DEFINE A AS NULLIF(v, 8) > 1"), [(1, 1), (3, 6)]
+    ),
+    "a condition sees the match so far": Case(
+        first_and_last(
+            "PATTERN (A B C) DEFINE A AS A.v = v AND B.v IS NULL, B AS FIRST(B.v, 1) IS NULL, C AS C.v > B.v"
+        ),
+        [(2, 4)],
+    ),
+    "navigation reaches rows outside the match": Case(
+        over("ORDER BY t MEASURES PREV(A.v * 10 + A.t) AS p, NEXT(B.v) AS n PATTERN (A B) DEFINE A AS v = 6"), [(82, 9)]
+    ),
+    "MATCH_NUMBER in DEFINE": Case(first_and_last("PATTERN (A) DEFINE A AS MATCH_NUMBER() < 3"), [(1, 1), (2, 2)]),
+    "an empty match has a number and no values": Case(
+        over(
+            "ORDER BY t MEASURES MATCH_NUMBER() AS m, COUNT(*) AS n, MAX(v) AS x, CLASSIFIER() AS c PATTERN (A*) "
+            "DEFINE A AS v = 6 OR v = 7"
+        ),
+        [(1, 0, None, None), (2, 0, None, None), (3, 2, 7, "A"), (4, 0, None, None), (5, 0, None, None)],
+    ),
+    "MATCH_NUMBER counts omitted empty matches": Case(
+        over(
+            "ORDER BY t MEASURES MATCH_NUMBER() AS m ALL ROWS PER MATCH OMIT EMPTY MATCHES PATTERN (A*) "
+            "DEFINE A AS v = 6 OR v = 7",
+            "t, m",
+        ),
+        [(3, 3), (4, 3)],
+    ),
+    "an unmatched row has no values": Case(
+        over(
+            "ORDER BY t MEASURES MATCH_NUMBER() AS m, COUNT(*) AS n ALL ROWS PER MATCH WITH UNMATCHED ROWS "
+            "PATTERN (A) DEFINE A AS v > 9",
+            "t, m, n",
+        ),
+        [(1, 1, 1), *((n, None, None) for n in range(2, 7))],
+    ),
+    "rows of overlapping matches are repeated": Case(
+        over(
+            "ORDER BY t MEASURES MATCH_NUMBER() AS m ALL ROWS PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) "
+            "DEFINE A AS v > 6, B AS v > 6",
+            "t, m",
+        ),
+        [(1, 1), (2, 1), (4, 2), (5, 2)],
+    ),
+    "AFTER MATCH SKIP TO a variable: its last row": Case(
+        first_and_last("AFTER MATCH SKIP TO B PATTERN (A B B)"), [(1, 3), (3, 5)]
+    ),
+    "AFTER MATCH SKIP TO a SUBSET": Case(
+        first_and_last("AFTER MATCH SKIP TO FIRST X PATTERN (A B C) SUBSET X = (B, C)"),
+        [(n, n + 2) for n in range(1, 5)],
+    ),
+    "AFTER MATCH SKIP TO an excluded row": Case(
+        over(
+            "ORDER BY t MEASURES MATCH_NUMBER() AS m ALL ROWS PER MATCH AFTER MATCH SKIP TO B PATTERN (A {- B -} C)",
+            "t, m",
+        ),
+        [(1, 1), (3, 1), (2, 2), (4, 2), (3, 3), (5, 3), (4, 4), (6, 4)],
+    ),
+    "excluded rows count": Case(
+        over(
+            f"ORDER BY t MEASURES COUNT(*) AS n, PREV(v) AS p ALL ROWS PER MATCH PATTERN (S {{- D+ -}} U+) {_DEFINE}",
+            "t, n, p",
+        ),
+        [(1, 1, None), (4, 4, 6), (5, 5, 7)],
+    ),
+    "exclusion with ONE ROW PER MATCH": Case(
+        over(f"ORDER BY t MEASURES COUNT(D.v) AS n, LAST(D.v) AS l PATTERN (S {{- D+ -}} U+) {_DEFINE}"), [(2, 6)]
+    ),
+    "an anchor of one branch": Case(first_and_last("PATTERN (^ A | B C $)"), [(1, 1), (5, 6)]),
+    "an anchor inside never matches": Case(first_and_last("PATTERN (A ^ B)"), []),
+    "CLASSIFIER of a SUBSET": Case(
+        over(f"ORDER BY t MEASURES CLASSIFIER(X) AS c PATTERN (S D+ U+) SUBSET X = (S, D) {_DEFINE}"), [("D",)]
+    ),
+    "RUNNING does not look ahead": Case(
+        over(f"ORDER BY t MEASURES FIRST(U.v) AS r, FINAL FIRST(U.v) AS f ALL ROWS PER MATCH {_V}", "t, r, f"),
+        [(1, None, 7), (2, None, 7), (3, None, 7), (4, 7, 7), (5, 7, 7)],
+    ),
+    "refused: a column outside the partition with ONE ROW PER MATCH": Case(
+        over(f"PARTITION BY k ORDER BY t MEASURES LAST(t) AS l {_V}", "v", source="r"), refused="'v'"
+    ),
     "refused: a variable that PATTERN lacks": Case(
         first_and_last("PATTERN (A) DEFINE B AS v > 1"), refused="not a variable of the pattern"
     ),
@@ -160,6 +275,11 @@ R020 = {
     "aggregates over the reduced frame": Case(
         in_window(_V, "SUM(v) OVER w"), [(1, 40), (2, None), (3, None), (4, None), (5, None), (6, None)]
     ),
+    "measures": Case(
+        f"SELECT t, low OVER w AS x, c OVER w AS y FROM ({_ONE}) WINDOW w AS (ORDER BY t MEASURES MIN(D.v) AS low, "
+        f"CLASSIFIER() AS c {_WINDOW} {_V})",
+        [(1, 6, "U"), (2, None, None), (3, None, None), (4, None, None), (5, None, None), (6, None, None)],
+    ),
     "the frame bounds the match": Case(
         in_window(_V, frame="ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING"),
         [(1, 4), (2, None), (3, None), (4, None), (5, None), (6, None)],
@@ -170,6 +290,10 @@ R030 = {
     "COUNT(*) and COUNT(variable.*)": Case(over(f"ORDER BY t MEASURES COUNT(*) AS n, COUNT(D.*) AS d {_V}"), [(5, 2)]),
     "SUM, AVG, MIN, MAX over a variable": Case(
         over(f"ORDER BY t MEASURES SUM(D.v) AS s, AVG(U.v) AS a, MIN(D.v) AS lo, MAX(v) AS hi {_V}"), [(14, 8.0, 6, 10)]
+    ),
+    "aggregates over no rows": Case(
+        over("ORDER BY t MEASURES COUNT(B.v) AS n, SUM(B.v) AS s, MAX(B.v) AS m PATTERN (^ A B?) DEFINE B AS v > 9"),
+        [(0, None, None)],
     ),
     "aggregates in DEFINE are running": Case(
         first_and_last("PATTERN (A+) DEFINE A AS SUM(A.v) <= 20"), [(1, 2), (3, 4), (5, 6)]

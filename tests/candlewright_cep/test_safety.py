@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candlewright_cep import Limits, TriggerRejected, compile_query, evaluate
+from candlewright_cep import Limits, StreamInput, TriggerRejected, compile_query, compile_stream, evaluate
 from tests.rounds import rounds
 
 SCHEMA = pa.schema(
@@ -314,6 +314,9 @@ def test_mistake_is_refused_with_a_sentence(name: str) -> None:
     with pytest.raises(TriggerRejected) as caught:
         compile_query(sql, {"ticks": SCHEMA})
     assert sentence in str(caught.value)
+    with pytest.raises(TriggerRejected) as on_stream:
+        compile_stream(sql, {"ticks": StreamInput(SCHEMA, ("ts",))})
+    assert str(on_stream.value) == str(caught.value)
 
 
 def test_the_place_is_that_of_the_mistake() -> None:
