@@ -67,6 +67,7 @@ def test_disturbed_streams_give_the_bars_of_the_file(platform: Platform, bus: Bu
     assert (struck["close"], struck["abort"], struck["freeze"]) == (3, 1, 1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1_800)
 @pytest.mark.usefixtures("past")
 def test_killed_parts_cost_no_trade_and_no_bar(
