@@ -73,6 +73,7 @@ def run(rows: int = 1_000_000, ingestors: int = 1, master: str = ALL_CORES) -> d
         "floor_rows_per_second": round(rows / floor_seconds),
         "ratio": round(floor_seconds / seconds, 3),
         "cpu_seconds": {part: round(used, 2) for part, used in sorted(tree.cpu_seconds.items())},
+        "peak_mib": {part: peak >> 20 for part, peak in sorted(tree.peak_bytes.items())},
         "small_rows": small,
         "small_rows_per_second": round(small / small_seconds),
         "latency_rows": PAGE,
