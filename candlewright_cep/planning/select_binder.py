@@ -129,7 +129,8 @@ class SelectBinder(Binder):
 
     def _last_rows(self, node: CallNode) -> str:
         """What to write instead of AVG(price, 20); empty for other calls."""
-        if len(node.arguments) != 2 or aggregate_name(node.name) is None:
+        name = aggregate_name(node.name)
+        if len(node.arguments) != 2 or name is None or AGGREGATES[name].takes_part:
             return ""
         rows = node.arguments[1]
         if not isinstance(rows, LiteralNode) or not rows.type.is_integer or rows.value < 1:

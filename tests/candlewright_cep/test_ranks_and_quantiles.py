@@ -109,6 +109,12 @@ def test_percentiles_over_no_rows_are_null() -> None:
     assert evaluate(sql, table).to_pylist() == [{"m": None, "o": None, "d": None}]
 
 
+def test_the_percentile_1_is_no_number_of_rows() -> None:
+    table = pa.table({"ts": [1, 2, 3], "price": [2.0, 5.0, 3.0]})
+    sql = "SELECT APPROX_PERCENTILE(price, 1) OVER (ORDER BY ts ROWS 5 PRECEDING) AS p FROM ticks"
+    assert evaluate(sql, table)["p"].to_pylist() == [2.0, 5.0, 5.0]
+
+
 # -- on a stream ----------------------------------------------------------------------------------------------------
 
 MOVES = (
