@@ -20,6 +20,9 @@ __all__ = ["Entry", "Form", "forms", "functions", "keywords", "types"]
 _YES = "yes"
 _GROUPED = "with a time window, over a frame with a start, in MEASURES and DEFINE, and with EMIT CHANGES"
 _GROWING = "with a time window, over a frame with a start, and in MEASURES"
+_OF_AGGREGATES = {
+    "APPROX_PERCENTILE": "with a time window, over a frame, in MEASURES, and with EMIT CHANGES",
+}
 _RANKED = "within a time window (PARTITION BY window_start)"
 _OF_WINDOWS = {
     "LEAD": "as the last step: a row is emitted once the rows that it looks at have arrived",
@@ -87,7 +90,8 @@ def _entries() -> Iterator[Entry]:
         yield _entry(usage.signature.partition("(")[0], "pattern", usage, _YES)
     for name, aggregate in AGGREGATES.items():
         if aggregate.usage is not None:
-            yield _entry(name, "aggregate", aggregate.usage, _GROWING if aggregate.grows else _GROUPED)
+            stream = _OF_AGGREGATES.get(name, _GROWING if aggregate.grows else _GROUPED)
+            yield _entry(name, "aggregate", aggregate.usage, stream)
     for alias, name in AGGREGATE_ALIASES.items():
         yield _alias(alias, name)
 
@@ -110,16 +114,6 @@ def _alias(alias: str, name: str) -> Entry:
     usage = aggregate.usage or AGGREGATES[base].usage
     assert usage is not None
     stream = _GROWING if aggregate.grows else _GROUPED
-    if aggregate.takes_part:
-        return Entry(
-            name=alias,
-            kind="aggregate",
-            signature=f"{alias}(x, p)",
-            text=usage.text,
-            nulls=usage.nulls,
-            stream=stream,
-            example=f"{alias}(price, 0.9)",
-        )
     signature, example = (text.replace(base, alias, 1) for text in (usage.signature, usage.example))
     text = "how many distinct values there are" if name == "COUNT_DISTINCT" else f"alias of {name}"
     return Entry(

@@ -70,7 +70,7 @@ SCALARS = {
     "WIDTH_BUCKET": "WIDTH_BUCKET(price, 90.0, 110.0, 4)", "YEAR": "YEAR(ts)", "YEAR_OF_WEEK": "YEAR_OF_WEEK(ts)", "YOW": "YOW(ts)",
 }  # fmt: skip
 AGGREGATE_EXAMPLES = {
-    "ANY_VALUE": "ANY_VALUE(ticker)", "ARRAY_AGG": "ARRAY_AGG(price)", "AVG": "AVG(price)", "AVG_DISTINCT": "AVG(DISTINCT price)",
+    "APPROX_PERCENTILE": "APPROX_PERCENTILE(price, 0.9)", "ANY_VALUE": "ANY_VALUE(ticker)", "ARRAY_AGG": "ARRAY_AGG(price)", "AVG": "AVG(price)", "AVG_DISTINCT": "AVG(DISTINCT price)",
     "BOOL_AND": "BOOL_AND(price > 90)", "BOOL_OR": "BOOL_OR(price > 101)", "CORR": "CORR(price, size)", "COUNT": "COUNT(*)",
     "COUNT_DISTINCT": "COUNT(DISTINCT price)", "COUNT_IF": "COUNT_IF(side = 'buy')", "COVAR_POP": "COVAR_POP(price, size)",
     "COVAR_SAMP": "COVAR_SAMP(price, size)", "FIRST_VALUE": "FIRST_VALUE(price)", "GEOMETRIC_MEAN": "GEOMETRIC_MEAN(price)",

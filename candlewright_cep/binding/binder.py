@@ -129,7 +129,7 @@ def check_part(node: CallNode, name: str, arguments: Sequence[Expression]) -> No
         if not isinstance(part, Constant) or part.value is None or not 0 <= part.value <= 1:
             raise node.arguments[-1].at.reject(
                 f"{name} takes a number from 0 to 1 as a literal or a parameter",
-                f"write {name}(0.9) WITHIN GROUP (ORDER BY x)",
+                form_of(name, []).replace("p)", "0.9)"),
             )
 
 

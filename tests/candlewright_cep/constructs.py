@@ -113,6 +113,7 @@ _FURTHER = {
     "FOLLOWING": "SELECT ts, SUM(size) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) AS s FROM ticks",
     "EXCLUDE GROUP": "SELECT ts, SUM(size) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW EXCLUDE GROUP) AS s FROM ticks",
     "EXCLUDE TIES": "SELECT ts, SUM(size) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW EXCLUDE TIES) AS s FROM ticks",
+    "APPROX_PERCENTILE(x, p) of all rows so far": "SELECT ts, APPROX_PERCENTILE(price, 0.9) OVER (PARTITION BY ticker ORDER BY ts) AS high FROM ticks",
     "LEAD": "SELECT ts, LEAD(price, 2) OVER (PARTITION BY ticker ORDER BY ts) AS later FROM ticks",
     "x IGNORE NULLS": "SELECT ts, LAST_VALUE(price IGNORE NULLS) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS p FROM ticks",
     "UNION query": "SELECT side FROM ticks UNION SELECT ticker FROM ticks",
@@ -134,6 +135,7 @@ _REFUSED = {
 #: DuckDB's text if it differs from the construct's, and the rules of `in_duckdb` do not derive it.
 _ORACLES = {
     "EMIT CHANGES": "SELECT ticker, top FROM (SELECT *, LAG(top) OVER (PARTITION BY ticker ORDER BY n) AS was FROM (SELECT ticker, MAX(price) OVER w AS top, ROW_NUMBER() OVER w AS n FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts, ts_ns, CAST(trade_id AS BIGINT) ROWS UNBOUNDED PRECEDING))) WHERE top IS DISTINCT FROM was OR n = 1",
+    "APPROX_PERCENTILE(x, p) of all rows so far": "SELECT ts, quantile_disc(price, 0.9) OVER (PARTITION BY ticker ORDER BY ts) AS high FROM ticks",
     "CROSS JOIN UNNEST (array) AS u(x)": "SELECT ts, price AS x FROM ticks UNION ALL SELECT ts, size FROM ticks",
     "TUMBLE(time, size)": "SELECT ticker, time_bucket(INTERVAL '1' MINUTE, ts) AS minute, COUNT(*) AS n FROM ticks GROUP BY ALL",
     "HOP(time, slide, size)": f"SELECT ticker, s + {MINUTE} AS until, COUNT(*) AS n FROM ticks JOIN {_STARTS} ON ts >= s AND ts < s + {MINUTE} GROUP BY ticker, s",

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candlewright_cep import Limits, StreamInput, TriggerRejected, compile_query, compile_stream, evaluate
+from candlewright_cep import (
+    Limits,
+    ReleaseBuffer,
+    StreamInput,
+    TriggerRejected,
+    TriggerStream,
+    compile_query,
+    compile_stream,
+    evaluate,
+)
 from tests.rounds import rounds
 
 SCHEMA = pa.schema(
@@ -391,7 +400,7 @@ _WORDS = """
     SUM OVER ROWS GROUP HAVING INTERVAL SECOND TABLE TUMBLE DESCRIPTOR JOIN ON UNION ALL WITH SUBSET WITHIN AFTER
     MATCH SKIP TO QUALIFY RANK EMA CDL_DOJI VWAP MEDIAN PERCENTILE_CONT GROUP BARS EMIT CHANGES ROLLUP CUBE GROUPING
     SETS UNNEST EXCLUDE TIES GROUPS JSON_VALUE RETURNING IGNORE NULLS AT ZONE TIME [ ] ARRAY_AGG
-    ARRAY_JOIN CARDINALITY CAST EXTRACT FINAL RUNNING CLASSIFIER LIKE LIMIT WINDOW
+    ARRAY_JOIN CARDINALITY CAST EXTRACT FINAL RUNNING CLASSIFIER LIKE LIMIT WINDOW APPROX_PERCENTILE
     """.split()  # noqa: SIM905
 
 
@@ -405,6 +414,21 @@ def test_indicators_past_the_work_limit_are_stopped() -> None:
     with pytest.raises(TriggerRejected, match="the text took more than"):
         evaluate(f"SELECT {columns} FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts)", table)
     assert time.process_time() - begin < 5.0
+
+
+@pytest.mark.timeout(60)
+def test_percentiles_past_the_work_limit_are_stopped() -> None:
+    rows = 5_000
+    columns = ", ".join(f"APPROX_PERCENTILE(price + {number}, 0.5) OVER w AS c{number}" for number in range(900))
+    times = pa.array(range(rows)).cast(pa.timestamp("ns", "UTC"))
+    table = pa.table({"ticker": ["A"] * rows, "ts": times, "price": [float(row) for row in range(rows)]})
+    sql = f"SELECT {columns} FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts ROWS UNBOUNDED PRECEDING)"
+    stream = TriggerStream(query=compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}))
+    buffer = ReleaseBuffer("ts", "ticker")
+    begin = time.process_time()
+    with pytest.raises(TriggerRejected, match="the text took more than"):
+        stream.feed(buffer.push(table).rows, buffer.clock)
+    assert time.process_time() - begin < 10
 
 
 @settings(max_examples=rounds(300), deadline=None)

@@ -124,7 +124,7 @@ def test_each_package_is_in_one_wheel(dist: Path) -> None:
 
 def test_the_row_patterns_need_spark_as_an_extra_alone(dist: Path) -> None:
     found = about(wheel(dist, "candlewright_cep"))
-    assert sorted(found.get_all("Provides-Extra", [])) == ["calendars", "spark"]
+    assert sorted(found.get_all("Provides-Extra", [])) == ["calendars", "sketches", "spark"]
     always = {re.split(r"[<>=]", each)[0] for each in found.get_all("Requires-Dist", []) if "extra" not in each}
     assert always == {"numpy", "pyarrow", "tzdata"}
 
@@ -257,6 +257,34 @@ except TriggerRejected as error:
     print(str(error).partition(": ")[0])
 """
     assert run(python, "-c", code, cwd=tmp_path).stdout == "[3.0, 2.0]\n[]\nINVALID_SQL 1:8\n"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_percentiles_of_all_rows_of_a_stream_need_an_extra(dist: Path, tmp_path: Path) -> None:
+    code = """
+import sys
+import pyarrow as pa
+from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
+prices = [float(row) for row in range(4_000)]
+times = pa.array(range(4_000)).cast(pa.timestamp("ns", "UTC"))
+ticks = pa.table({"ticker": ["A"] * 4_000, "ts": times, "price": prices})
+exact = evaluate("SELECT APPROX_PERCENTILE(price, 0.5) AS p FROM ticks", ticks)["p"].to_pylist()
+print(exact, "datasketches" in sys.modules)
+sql = "SELECT ticker, APPROX_PERCENTILE(price, 0.5) AS p FROM ticks GROUP BY ticker EMIT CHANGES"
+try:
+    query = compile_stream(sql, {"ticks": StreamInput(ticks.schema, ("ts",))})
+except TriggerRejected as error:
+    print(error.hint)
+else:
+    buffer = ReleaseBuffer("ts", "ticker")
+    last = TriggerStream(query=query).feed(buffer.push(ticks).rows, buffer.clock).table["p"].to_pylist()[-1]
+    print(abs(last - 2_000) < 40)
+"""
+    for extra, last in (("", "pip install 'candlewright-cep[sketches]'"), ("[sketches]", "True")):
+        wanted = f"candlewright-cep{extra} @ {wheel(dist, 'candlewright_cep').as_uri()}"
+        python = environment(tmp_path / f"env{extra}", dist, wanted)
+        assert run(python, "-c", code, cwd=tmp_path).stdout == f"[1999.0] False\n{last}\n"
 
 
 @pytest.mark.long

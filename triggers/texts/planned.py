@@ -224,8 +224,14 @@ def _over(node: Over, rules: TriggerRules) -> PlanStep:
         )
         bounds.append("their lengths")
     if framed and frame.lower.kind == "UNBOUNDED PRECEDING":
-        keeps.append(_count(len(framed), "running total"))
-        bounds.append("one of each function")
+        sketched = {function.arguments[0] for function in framed if function.name == "APPROX_PERCENTILE"}
+        totals = [function for function in framed if function.name != "APPROX_PERCENTILE"]
+        if totals:
+            keeps.append(_count(len(totals), "running total"))
+            bounds.append("one of each function")
+        if sketched:
+            keeps.append(f"sketches of {_count(len(sketched), 'column')}")
+            bounds.append("26 kB for each sketch")
     elif framed:
         amount = frame.lower.amount
         if frame.unit == "ROWS":

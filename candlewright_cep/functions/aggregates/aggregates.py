@@ -315,6 +315,20 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
+            name="APPROX_PERCENTILE",
+            signature=_any_and_part,
+            running=DISCRETE.running,
+            reduced=DISCRETE.reduced,
+            grows=True,
+            takes_part=True,
+            usage=Usage(
+                "APPROX_PERCENTILE(x, p)",
+                "the first value at or past the fraction p; approximate over the whole past of a stream",
+                "APPROX_PERCENTILE(price, 0.9)",
+                SKIPPED,
+            ),
+        ),
+        AggregateFunction(
             name="MODE",
             signature=_any,
             running=quantiles.running_mode,
@@ -393,7 +407,6 @@ AGGREGATE_ALIASES = {
     "ARBITRARY": "ANY_VALUE",
     "MEAN": "AVG",
     "LISTAGG": "STRING_AGG",
-    "APPROX_PERCENTILE": "PERCENTILE_DISC",
     "APPROX_DISTINCT": "COUNT_DISTINCT",
     "APPROX_COUNT_DISTINCT": "COUNT_DISTINCT",
 }

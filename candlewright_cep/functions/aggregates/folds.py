@@ -216,7 +216,7 @@ _CONTINUOUS, _DISCRETE = quantiles.Quantile(is_continuous=True), quantiles.Quant
 FOLDS: dict[str, Fold] = {
     "MEDIAN": Fold(((), 0.5), _CONTINUOUS.step, _CONTINUOUS.result),
     "PERCENTILE_CONT": Fold(((), 0.5), _CONTINUOUS.step, _CONTINUOUS.result),
-    "PERCENTILE_DISC": Fold(((), 0.5), _DISCRETE.step, _DISCRETE.result),
+    **dict.fromkeys(["PERCENTILE_DISC", "APPROX_PERCENTILE"], Fold(((), 0.5), _DISCRETE.step, _DISCRETE.result)),
     "MODE": Fold(((),), quantiles.count_value, quantiles.most_counted),
     "ARRAY_AGG": Fold((None,), _gathered, _first),
     "COUNT_DISTINCT": Fold((frozenset(),), _distinct, lambda state: len(state[0])),

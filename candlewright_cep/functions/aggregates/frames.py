@@ -269,7 +269,7 @@ _MOVING: dict[str, Kernel] = {
     "COUNT_DISTINCT": _count_distinct,
     "MEDIAN": CONTINUOUS.framed,
     "PERCENTILE_CONT": CONTINUOUS.framed,
-    "PERCENTILE_DISC": DISCRETE.framed,
+    **dict.fromkeys(["PERCENTILE_DISC", "APPROX_PERCENTILE"], DISCRETE.framed),
 }
 _KERNELS: dict[str, Kernel] = {
     "COUNT": _count,

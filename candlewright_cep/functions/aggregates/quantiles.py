@@ -16,7 +16,7 @@ from candlewright_cep.types import SqlType
 from candlewright_cep.vector import Array, Index, Vector, codes
 
 #: If a percentile times a count exceeds an integer by less than this, it counts as that integer.
-_HAIR = 1e-9
+HAIR = 1e-9
 State = tuple[Any, ...]
 
 
@@ -28,7 +28,7 @@ def _places(counts: Array, parts: Array, *, is_continuous: bool) -> tuple[Index,
         place = parts * np.maximum(counts - 1, 0)
         low = np.floor(place)
         return low.astype(np.int64), np.ceil(place).astype(np.int64), place - low
-    at = np.maximum(np.ceil(parts * counts - _HAIR) - 1, 0).astype(np.int64)
+    at = np.maximum(np.ceil(parts * counts - HAIR) - 1, 0).astype(np.int64)
     return at, at, np.zeros(len(at))
 
 

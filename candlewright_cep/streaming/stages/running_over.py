@@ -1,7 +1,8 @@
 """OVER from UNBOUNDED PRECEDING on a stream: one running state per partition and function instead of its rows."""
 
 import json
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from candlewright_cep.planning.over import Over, Window, peers, takes_frame
 from candlewright_cep.planning.relation import arranged
 from candlewright_cep.streaming.rows.packing import as_json, unpacked
 from candlewright_cep.streaming.rows.release import Rows
+from candlewright_cep.streaming.stages.running_percentiles import APPROXIMATE, RunningPercentiles, check_approximate
 from candlewright_cep.times import UNITS
 from candlewright_cep.vector import Index, Vector, from_list
 
@@ -25,6 +27,12 @@ _MAX_DELAY = 10_000
 _MAX_LAG = 10_000
 #: Functions without a frame.
 _OF_THE_ROW = ("ROW_NUMBER", "LAG")
+_BOUNDED = "write ROWS BETWEEN n PRECEDING AND CURRENT ROW"
+#: What to write instead of functions that keep every value.
+_INSTEAD = {
+    "MEDIAN": f"write {APPROXIMATE}(x, 0.5)",
+    **dict.fromkeys(["PERCENTILE_CONT", "PERCENTILE_DISC"], f"write {APPROXIMATE}(x, p)"),
+}
 
 
 def _folded(function: WindowFunction) -> Fold:
@@ -72,12 +80,14 @@ def running_functions(node: Over) -> tuple[int, ...]:
             if frame.exclude:
                 raise node.at.reject(
                     "a frame from UNBOUNDED PRECEDING with EXCLUDE would keep every row of a stream",
-                    "write ROWS BETWEEN n PRECEDING AND CURRENT ROW",
+                    _BOUNDED,
                 )
-            if function.name == "NTH_VALUE" or (function.name in AGGREGATES and AGGREGATES[function.name].grows):
+            if function.name == APPROXIMATE:
+                check_approximate(node, function)
+            elif function.name == "NTH_VALUE" or (function.name in AGGREGATES and AGGREGATES[function.name].grows):
                 raise node.at.reject(
                     f"{function.name} without a bound would keep every value of a stream",
-                    "write ROWS BETWEEN n PRECEDING AND CURRENT ROW",
+                    _INSTEAD.get(function.name, _BOUNDED),
                 )
             delayed = frame.upper.kind == "PRECEDING"
             if delayed and (frame.unit != "ROWS" or frame.upper.amount > _MAX_DELAY):
@@ -93,8 +103,8 @@ class RunningTotals:
 
     `feed` takes rows in the order of the window's first key; rows that are equal in it come together. A partition's
     state is the ticker of its last row and, per function, the fold's state and the arguments that it has yet to take if
-    the frame ends some rows before the current one. Partitions by a time (each day's mean) are dropped two days after
-    it.
+    the frame ends some rows before the current one; with APPROX_PERCENTILE, then its sketches. Partitions by a time
+    (each day's mean) are dropped two days after it.
     """
 
     def __init__(self, window: Window, functions: Sequence[WindowFunction]) -> None:
@@ -104,6 +114,8 @@ class RunningTotals:
         upper = window.frame.upper
         delay = int(upper.amount) if upper.kind == "PRECEDING" else 0
         self._delays = [0 if function.name in _OF_THE_ROW else delay for function in functions]
+        self._percentiles = RunningPercentiles(functions)
+        self._most = self._percentiles.most_partitions if self._percentiles.columns else _MAX_PARTITIONS
         self._states: dict[str, list[Any]] = {}
         self._let_go_at = _FEW
 
@@ -118,20 +130,27 @@ class RunningTotals:
             ends = peers(self._window.order, values, bounds, rows=numbers)[1] - 1
         if len(self._states) > self._let_go_at:
             self._let_go(rows)
-        keys = self._keys(rows, order[bounds.starts])
-        columns: list[Vector] = []
+        states = self._states_of(rows, order[bounds.starts])
+        parts = list(zip(states, bounds.starts.tolist(), bounds.ends.tolist(), strict=True))
+        results: list[list[Any]] = [[None] * arrangement.length for _ in self._functions]
         for index, function in enumerate(self._functions):
             work.spend(arrangement.length, work.FOLDED_A_STEP)
+            if function.name == APPROXIMATE:
+                continue
             arguments = [values.value(argument).to_list() for argument in function.arguments]
             given = list(zip(*arguments, strict=True)) if arguments else [(None,)] * arrangement.length
-            found: list[Any] = [None] * arrangement.length
-            for key, start, end in zip(keys, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
-                self._advance(index, self._states[key], given, found, start, end)
-            column = from_list(function.type, found)
+            for state, start, end in parts:
+                self._advance(index, state, given, results[index], start, end)
+        for place, (column, _) in enumerate(self._percentiles.columns):
+            given = values.value(column).to_list()
+            for state, start, end in parts:
+                self._add(place, state, given, results, start, end)
+        columns: list[Vector] = []
+        for function, found in zip(self._functions, results, strict=True):
             at = numbers if function.name in _OF_THE_ROW else ends
             back: Index = np.empty_like(order)
             back[order] = at
-            columns.append(column.take(back))
+            columns.append(from_list(function.type, found).take(back))
         return columns
 
     def _let_go(self, rows: Rows) -> None:
@@ -151,20 +170,22 @@ class RunningTotals:
             }
         self._let_go_at = max(_FEW, 2 * len(self._states))
 
-    def _keys(self, rows: Rows, firsts: Index) -> list[str]:
-        """The partitions' names; gives each a state."""
+    def _states_of(self, rows: Rows, firsts: Index) -> list[list[Any]]:
+        """The states of partitions, new ones for new partitions."""
         parts = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
         tickers = [rows.ticker[row].as_py() for row in firsts.tolist()]
-        found: list[str] = []
+        found: list[list[Any]] = []
         for place, ticker in enumerate(tickers):
             key = json.dumps([part[place] for part in parts], default=as_json)
             state = self._states.get(key)
             if state is None:
-                if len(self._states) >= _MAX_PARTITIONS:
-                    raise TriggerRejected(f"OVER has more than {_MAX_PARTITIONS} partitions")
+                if len(self._states) >= self._most:
+                    raise TriggerRejected(f"OVER has more than {self._most} partitions")
                 state = self._states[key] = ["", [fold.initial for fold in self._folds], [[] for _ in self._folds]]
+                if self._percentiles.columns:
+                    state.append(self._percentiles.new())
             state[0] = ticker or ""
-            found.append(key)
+            found.append(state)
         return found
 
     def _advance(
@@ -182,6 +203,22 @@ class RunningTotals:
             found[row] = fold.result(current)
         state[1][index] = current
 
+    def _add(
+        self, place: int, state: list[Any], given: Sequence[Any], results: Sequence[list[Any]], start: int, end: int
+    ) -> None:
+        """As `_advance`, for all functions over one column of percentiles."""
+        wanted = self._percentiles.columns[place][1]
+        first = wanted[0][0]
+        percentiles, delay, waiting = state[3][place].percentiles, self._delays[first], state[2][first]
+        for row in range(start, end):
+            value = given[row]
+            if delay:
+                waiting.append((value,))
+                value = waiting.pop(0)[0] if len(waiting) > delay else None
+            percentiles.add(value)
+            for index, part in wanted:
+                results[index][row] = percentiles.at(part)
+
     @property
     def partitions(self) -> int:
         return len(self._states)
@@ -189,11 +226,23 @@ class RunningTotals:
     def drop(self, tickers: Set[str]) -> None:
         self._states = {key: state for key, state in self._states.items() if state[0] not in tickers}
 
-    def snapshot(self) -> dict[str, list[Any]]:
-        return self._states
+    def snapshot(self, chunks: dict[int, bytes] | None = None) -> dict[str, list[Any]]:
+        """`chunks`: see `RunningPercentiles.written`."""
+        if not self._percentiles.columns:
+            return self._states
+        return {
+            key: [*state, self._percentiles.written(sketches, chunks)]
+            for key, (*state, sketches) in self._states.items()
+        }
 
-    def restore(self, states: dict[str, list[Any]]) -> None:
+    def restore(self, states: dict[str, list[Any]], chunks: Mapping[int, bytes] = MappingProxyType({})) -> None:
+        """Raises ValueError if a chunk of the state is missing."""
         self._states = {
-            key: [ticker, [tuple(part) for part in folds], [[tuple(row) for row in queue] for queue in waiting]]
-            for key, (ticker, folds, waiting) in states.items()
+            key: [
+                ticker,
+                [tuple(part) for part in folds],
+                [[tuple(row) for row in queue] for queue in waiting],
+                *(self._percentiles.read(written, chunks) for written in sketches),
+            ]
+            for key, (ticker, folds, waiting, *sketches) in states.items()
         }

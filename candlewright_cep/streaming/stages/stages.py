@@ -335,17 +335,17 @@ class OverStage:
     def parts(self) -> tuple[str, Rows | None, dict[int, bytes]]:
         """A snapshot whose older rows are in chunks that never change, by number."""
         log, newest, chunks = self._log.parts()
-        return json.dumps(self._state() | {"log": log}, default=as_json), newest, chunks
+        return json.dumps(self._state(chunks) | {"log": log}, default=as_json), newest, chunks
 
-    def _state(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"totals": self._totals.snapshot()} if self._running else {}
+    def _state(self, chunks: dict[int, bytes] | None = None) -> dict[str, Any]:
+        found: dict[str, Any] = {"totals": self._totals.snapshot(chunks)} if self._running else {}
         return found | ({"indicators": self._states.snapshot()} if self._indicators else {})
 
     def restore(
         self, state: dict[str, Any], rows: Rows | None, chunks: Mapping[int, bytes] = MappingProxyType({})
     ) -> None:
         self._log.restore(state.get("log", {}), rows, chunks)
-        self._totals.restore(state.get("totals", {}))
+        self._totals.restore(state.get("totals", {}), chunks)
         self._states.restore(state.get("indicators", {}))
 
 

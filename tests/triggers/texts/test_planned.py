@@ -157,6 +157,15 @@ def test_a_join_is_measured_over_rows_of_all_its_inputs_in_the_order_they_came()
     assert found.state_bytes > 0 and found.cpu_seconds > 0
 
 
+def test_percentiles_of_all_rows_are_kept_as_sketches() -> None:
+    columns = (
+        "AVG(price) OVER w AS a, APPROX_PERCENTILE(price, 0.1) OVER w AS b, APPROX_PERCENTILE(price, 0.9) OVER w AS c"
+    )
+    (step, *_) = plan(f"SELECT {columns} FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts)").steps
+    assert step.keeps == "1 running total and sketches of 1 column for each ticker"
+    assert step.bound == "one of each function; 26 kB for each sketch"
+
+
 def test_a_pattern_in_a_window_waits_for_its_frame() -> None:
     (step,) = plan(
         "SELECT ts, n OVER w AS n FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts MEASURES COUNT(*) AS n "
