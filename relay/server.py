@@ -8,6 +8,7 @@ live thread           reads `ticks` and `ohlc` for those who subscribe (relay.li
 live requests thread  starts and cancels the jobs behind live topics (relay.live.requests)
 triggers thread       registers and removes triggers (relay.triggers.desk)
 trigger checks thread checks their texts (relay.triggers.checks)
+progress thread       waits for the pipeline to carry out changes of triggers (relay.triggers.desk)
 forwarding thread     answers of the relay that has the registry (relay.triggers.forwarding), without it
 registry door thread  what clients of other relays ask (relay.triggers.forwarding), with it
 trigger events thread publishes what fired (relay.triggers.feed)
@@ -335,6 +336,7 @@ class Relay:
             self._run_thread("relay-registry-door", lambda: self._door.run(self._stop))
             self._run_thread("relay-keep", lambda: self._keep.run(bus, self._stop))
         self._has_registry.set()
+        self._run_thread("relay-trigger-progress", lambda: self._triggers.watch(self._stop))
         self._triggers.run(self._stop)
 
     def _knows_callbacks(self) -> bool:

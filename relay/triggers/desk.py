@@ -60,9 +60,13 @@ from relay.triggers.store import TriggerStore
 from relay.triggers.suspensions import Notice
 from relay.venues.ticker_judge import TickerJudge
 
-#: How often (s) the pipeline's progress is checked while a client waits for it, and otherwise.
+#: How often (s) the delivery of events and notices is checked, and how often there is a round otherwise.
 _WATCH_SECONDS = 0.02
 _IDLE_SECONDS = 0.5
+#: The longest wait (s) for progress of the pipeline.
+_LISTEN_SECONDS = 1.0
+#: How long (s) progress that has been carried out may stay unnoted, so that many registrations share the writes.
+_NOTE_SECONDS = 0.25
 _COUNT_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
 #: Suspensions are published together, so that many simultaneous subscribers of a topic cause one notice.
@@ -111,6 +115,7 @@ class TriggerDesk:
         self._awaited: dict[int, dict[int, int] | None] = {}
         self._to_tell: dict[Notice, None] = {}
         self._tell_at = 0.0
+        self._note_at = 0.0
         self._lists = ThreadPoolExecutor(1, thread_name_prefix="relay-trigger-lists")
         self._running_lists = threading.BoundedSemaphore(config.limits.max_running_lists)
         self._count_at = 0.0
@@ -182,10 +187,23 @@ class TriggerDesk:
                 self._refuse_what_waits()
                 stop.wait(_RETRY_SECONDS)
 
+    def watch(self, stop: threading.Event) -> None:
+        """Have `run` read the pipeline's progress as it is made; for a thread of its own."""
+        end = 0
+        while not stop.is_set():
+            try:
+                known, end = end, self._store.end_of_progress(end, _LISTEN_SECONDS)
+            except BusError:
+                # `run` reports it.
+                stop.wait(_RETRY_SECONDS)
+            else:
+                if end > known:
+                    self._inbox.put(None)
+
     def _load(self) -> None:
         loaded = self._store.load()
         self.checks.set_partitions(loaded.partitions)
-        self._carry_out([loaded])
+        self._carry_out([loaded, *self._progress()])
         self.is_loaded.set()
         self.problem = ""
         log.info("triggers_loaded", **self._state.counts())
@@ -193,17 +211,19 @@ class TriggerDesk:
     def _round(self) -> None:
         events = self._take()
         self._carry_out([TimePassed(time.monotonic()), *events])
-        progress = self._store.read_progress()
-        if progress:
-            self._carry_out([ProgressMade(each) for each in progress])
-            self._store.commit_progress(progress)
-        self._store.hold_controls(self._state.oldest_needed)
+        self._carry_out(self._progress())
+        if time.monotonic() >= self._note_at:
+            self._note_at = time.monotonic() + _NOTE_SECONDS
+            self._store.commit_progress(self._state.oldest_needed)
         self._delete_delivered()
         if self._to_tell and time.monotonic() >= self._tell_at:
             self._tell_of_suspensions()
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + _COUNT_SECONDS
             self._count()
+
+    def _progress(self) -> list[Event]:
+        return [ProgressMade(each) for each in self._store.read_progress()]
 
     def _delete_delivered(self) -> None:
         if None in self._awaited.values():
@@ -227,8 +247,7 @@ class TriggerDesk:
 
     def _take(self, timeout_seconds: float | None = None) -> list[Event]:
         if timeout_seconds is None:
-            is_watched = self._state.waiting or self._awaited or self._to_tell
-            timeout_seconds = _WATCH_SECONDS if is_watched else _IDLE_SECONDS
+            timeout_seconds = _WATCH_SECONDS if self._awaited or self._to_tell else _IDLE_SECONDS
         events: list[Event] = []
         try:
             first = self._inbox.get(timeout=timeout_seconds)

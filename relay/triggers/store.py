@@ -34,6 +34,8 @@ class TriggerStore:
         self._relay_store = relay_store
         self._lives = Lives()
         self._progress_at = 0
+        #: The end of the controls that each partition has carried out, as far as that is not noted yet.
+        self._unnoted: dict[str, bytes] = {}
         self._held_controls = -1
 
     def write_over(self, bus: Bus) -> None:
@@ -43,6 +45,7 @@ class TriggerStore:
     def load(self) -> Loaded:
         self._relay_store.prepare()
         self._progress_at = self._start_of_progress()
+        self._unnoted = {}
         self._held_controls = -1
         items = self._bus.items(bus_topics.TABLE_TRIGGERS)
         entries = {name: entry for name, value in items.items() if (entry := _read(name, value)) is not None}
@@ -123,7 +126,7 @@ class TriggerStore:
     # ---- progress of the pipeline
 
     def read_progress(self) -> list[rec.TriggerProgress]:
-        """New progress of the pipeline; returns it again until `commit_progress`."""
+        """New progress of the pipeline; after a restart, returns it again from the last `commit_progress` on."""
         try:
             records = self._read(self._progress_at)
         except OffsetOutOfRange as error:
@@ -147,6 +150,7 @@ class TriggerStore:
                 letters.append(Letter.of(record, reason))
             else:
                 found.append(progress)
+                self._unnoted[str(progress.partition)] = str(progress.controls_end).encode()
         if letters:
             metrics.BAD_RECORDS.labels(bus_topics.TRIGGER_PROGRESS).inc(len(letters))
             put_aside(self._bus, PART, letters)
@@ -158,17 +162,22 @@ class TriggerStore:
         topic = bus_topics.TRIGGER_PROGRESS
         return self._bus.read(topic, 0, offset, max_records=_READ_RECORDS, lives=self._lives)
 
-    def commit_progress(self, progress: Sequence[rec.TriggerProgress]) -> None:
-        """Note that the effects of this progress are saved, so it need not be read again."""
-        ends = {str(each.partition): str(each.controls_end).encode() for each in progress}
-        self._bus.put(TABLE_PROGRESS, ends)
-        self._bus.hold(bus_topics.TRIGGER_PROGRESS, READER, {0: self._progress_at})
+    def commit_progress(self, oldest_needed: int) -> None:
+        """Note that the effects of all progress read so far are saved, so it need not be read again, and hold the
+        controls from `oldest_needed` on, which a partition has not carried out.
+        """
+        if self._unnoted:
+            self._bus.put(TABLE_PROGRESS, self._unnoted)
+            self._bus.hold(bus_topics.TRIGGER_PROGRESS, READER, {0: self._progress_at})
+            self._unnoted = {}
+        if oldest_needed != self._held_controls:
+            self._bus.hold(bus_topics.TRIGGER_CONTROLS, READER, {0: oldest_needed})
+            self._held_controls = oldest_needed
 
-    def hold_controls(self, offset: int) -> None:
-        """Hold the controls from this offset on, which a partition has not carried out."""
-        if offset != self._held_controls:
-            self._bus.hold(bus_topics.TRIGGER_CONTROLS, READER, {0: offset})
-            self._held_controls = offset
+    def end_of_progress(self, known: int, seconds: float) -> int:
+        """The end of the pipeline's progress, as soon as it is beyond `known`, or after this time; for any thread."""
+        place = bus_topics.TRIGGER_PROGRESS, 0
+        return self._bus.states_after({place: known}, seconds)[place].end
 
     # ---- events
 

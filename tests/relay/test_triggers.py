@@ -17,6 +17,8 @@ from candlewright.wire.frames import encode
 from core.settings import TriggersSettings
 from protobuf import records_pb2 as rec
 from relay.settings import RelayLimits
+from relay.triggers import desk
+from relay.triggers.store import TABLE_PROGRESS
 from tests.fresh_bus import FreshBus
 from tests.relay import pipeline
 from tests.relay.conftest import Start
@@ -410,6 +412,29 @@ def test_many_registrations_in_a_row(start_relay: Start) -> None:
     eventually(
         lambda: platform.relay.status().details["triggers"] == {"active": count + 1, "starting": 0, "suspended": 0}
     )
+
+
+def test_an_acknowledgement_does_not_wait_for_a_round(start_relay: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_WATCH_SECONDS", "_IDLE_SECONDS"):
+        monkeypatch.setattr(desk, name, 60.0)
+    platform = start_relay()
+    with pipeline.running(platform.bus):
+        for number in range(3):
+            assert platform.client().ask(trigger(f"t{number}")).status == Ack.REGISTERED
+
+
+def test_registrations_share_the_notes_of_the_progress(start_relay: Start) -> None:
+    count = 50
+    platform = start_relay()
+    noted = Counter[str]()
+    put = platform.bus.put
+    platform.bus.put = lambda table, items: noted.update([table]) or put(table, items)  # type: ignore[method-assign]
+    with pipeline.running(platform.bus):
+        client = platform.client()
+        for number in range(count):
+            assert client.ask(trigger(f"t{number}")).status == Ack.REGISTERED
+    eventually(lambda: platform.bus.holds(bus_topics.TRIGGER_CONTROLS, "relay") == {0: count})
+    assert noted[TABLE_PROGRESS] < count
 
 
 def test_more_than_can_wait_is_refused(start_relay: Start) -> None:
