@@ -327,7 +327,9 @@ class TriggerPartition:
                 firing.context += CHAINED_ENTRY
             owner = shard.owner_of(firing.ticker)
             if owner is not None:
-                _fire(self.triggers[owner], told, firing, schema, shard.compiled, output)
+                trigger = self.triggers[owner]
+                self._registry.lived(trigger)
+                _fire(trigger, told, firing, schema, shard.compiled, output)
 
     def _to_function(self, shard: Shard, events: Events, output: TriggerOutput) -> None:
         function, query = shard.compiled.options.function, shard.compiled.query
@@ -365,7 +367,8 @@ class TriggerPartition:
         others need to be written.
         """
         meta, held = self._intake.save()
-        found = {"meta": written_meta(meta | self._saved.meta(self._registry) | {"turn": self._shares.turn})}
+        own = {"next_shard": self._registry.next_shard, "turn": self._shares.turn}
+        found = {"meta": written_meta(meta | own)}
         if held is not None:
             found["held"] = bytes_of(held)
         return found | self._intake.ticks.counted.save() | self._rests.save() | self._saved.parts(self._registry)
@@ -393,7 +396,7 @@ class TriggerPartition:
 
     def _restore(self, parts: dict[str, bytes]) -> None:
         meta = read_meta(parts.pop("meta"))
-        self._saved.read_triggers(self._registry, parts.pop("triggers"), meta)
+        self._saved.read_triggers(self._registry, parts, meta)
         held = parts.pop("held", b"")
         self._intake.restore(meta, table_of(held) if held else None)
         self._intake.ticks.counted.restore(parts)

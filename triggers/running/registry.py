@@ -41,6 +41,9 @@ class Registry:
         self._by_key: dict[str, set[int]] = {}
         self._shard_of: dict[str, int] = {}
         self._columns: tuple[int, frozenset[str]] | None = None
+        self._next_place = 0
+        self._changed: set[str] = set()
+        self._lived: set[str] = set()
 
     @property
     def takes_every_ticker(self) -> bool:
@@ -95,6 +98,7 @@ class Registry:
             for times in (trigger.fired, trigger.silent):
                 for place in [place for place in times if place.startswith(f"{period}/")]:
                     del times[place]
+                    self.lived(trigger)
 
     # ---- registrations
     def control(
@@ -114,7 +118,6 @@ class Registry:
             case "remove" if control.remove.trigger_id in self.triggers:
                 trigger = self.triggers[control.remove.trigger_id]
                 self._remove(trigger, output)
-                self.version += 1
                 output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "removed"))
 
     def _register(
@@ -124,7 +127,6 @@ class Registry:
         now_ns: int,
         output: TriggerOutput,
     ) -> None:
-        self.version += 1
         known = self.triggers.get(registration.trigger_id)
         if known is not None:
             if known.version >= registration.version:
@@ -141,13 +143,13 @@ class Registry:
             common = self._plans.of(trigger.text, is_alone=not trigger.tickers)
         except TriggerRejected as error:
             if not self._is_joint:
-                self.triggers[trigger.trigger_id] = trigger
+                self._add(trigger)
                 self.suspend(trigger, str(error), output)
             return
         compiled = common.compiled
         if is_joint(compiled, registration.tickers, self.rules.partitions) != self._is_joint:
             return
-        self.triggers[trigger.trigger_id] = trigger
+        self._add(trigger)
         self._attach(trigger, common)
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "active"))
         if compiled.looks_back and trigger.tickers:
@@ -159,7 +161,16 @@ class Registry:
                 )
             )
 
+    def _add(self, trigger: Trigger) -> None:
+        self.version += 1
+        trigger.place = self._next_place
+        self._next_place += 1
+        self.triggers[trigger.trigger_id] = trigger
+        self._changed.add(trigger.trigger_id)
+
     def _remove(self, trigger: Trigger, output: TriggerOutput) -> None:
+        self.version += 1
+        self._changed.add(trigger.trigger_id)
         self._detach(trigger)
         if "udf" in trigger.parameters:
             output.functions.append(records.FunctionRows(trigger_id=trigger.trigger_id, version=trigger.version))
@@ -186,6 +197,7 @@ class Registry:
         """Stop a trigger, which stays registered with the reason."""
         self._detach(trigger)
         trigger.reason = reason
+        self.lived(trigger)
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "suspended", reason))
 
     # ---- streams
@@ -300,6 +312,23 @@ class Registry:
         return True
 
     # ---- state
+    def lived(self, trigger: Trigger) -> None:
+        """Note that something has happened to a trigger: an event, a silence or its suspension."""
+        self._lived.add(trigger.trigger_id)
+
+    def take_changes(self) -> tuple[set[str], set[str]]:
+        """The ids that were registered or removed since the last call, and those noted by `lived`."""
+        found = self._changed, self._lived
+        self._changed, self._lived = set(), set()
+        return found
+
+    def put(self, triggers: Iterable[Trigger]) -> None:
+        """Put the triggers of a state here, before `restore`."""
+        found = sorted(triggers, key=lambda trigger: trigger.place)
+        self.triggers = {trigger.trigger_id: trigger for trigger in found}
+        self._next_place = found[-1].place + 1 if found else 0
+        self._changed = set(self.triggers)
+
     def restore(self, saved: Iterable[tuple[int, Saved]]) -> list[TriggerReport]:
         """Restore the streams of `triggers`, which must be set. Returns the triggers that can no longer run, which are
         suspended.
@@ -323,6 +352,7 @@ class Registry:
                 for trigger_id in own.trigger_ids:
                     trigger = self.triggers[trigger_id]
                     trigger.reason = str(error)
+                    self.lived(trigger)
                     reports.append(TriggerReport(trigger_id, trigger.version, "suspended", trigger.reason))
         self._columns = None
         self.settle_views()

@@ -3,7 +3,8 @@
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from triggers.packing import squeezed, unsqueezed
@@ -14,32 +15,56 @@ from triggers.running.trigger import Trigger
 __all__ = ["SavedRegistry", "archive_of", "parts_of", "read_meta", "written_meta"]
 
 
+#: A change of a trigger has those saved with it written again, so each is saved with a few others.
+_PARTS = 64
+_TRIGGERS, _HISTORIES = "triggers/", "histories/"
+
+
 class SavedRegistry:
     """Writes a registry. An unchanged part is the same object as before."""
 
     def __init__(self) -> None:
-        self._written: tuple[int, bytes] | None = None
+        #: The triggers of each part.
+        self._ids: dict[int, set[str]] = {}
+        self._written: dict[str, bytes] = {}
 
     def parts(self, registry: Registry) -> dict[str, bytes]:
-        if self._written is None or self._written[0] != registry.version:
-            written = json.dumps([_written(trigger) for trigger in registry.triggers.values()]).encode()
-            self._written = registry.version, squeezed(written)
-        found = {"triggers": self._written[1]}
+        changed, lived = registry.take_changes()
+        for trigger_id in changed:
+            ids = self._ids.setdefault(_part_of(trigger_id), set())
+            (ids.add if trigger_id in registry.triggers else ids.discard)(trigger_id)
+        for part in {_part_of(trigger_id) for trigger_id in changed}:
+            rows = [_written(registry.triggers[trigger_id]) for trigger_id in sorted(self._ids[part])]
+            self._put(f"{_TRIGGERS}{part}", rows)
+        for part in {_part_of(trigger_id) for trigger_id in (*changed, *lived)}:
+            known = {trigger_id: _history(registry.triggers[trigger_id]) for trigger_id in sorted(self._ids[part])}
+            self._put(f"{_HISTORIES}{part}", {trigger_id: own for trigger_id, own in known.items() if own})
+        found = dict(self._written)
         found.update(registry.views.save())
         for number, shard in registry.shards.items():
             found |= {f"{number}/{part}": content for part, content in shard.save().items()}
         return found
 
-    @staticmethod
-    def meta(registry: Registry) -> dict[str, Any]:
-        """The part that changes most often."""
-        histories = {trigger.trigger_id: own for trigger in registry.triggers.values() if (own := _history(trigger))}
-        return {"next_shard": registry.next_shard, "histories": histories}
+    def _put(self, name: str, rows: Collection[Any]) -> None:
+        if rows:
+            self._written[name] = squeezed(json.dumps(rows).encode())
+        else:
+            self._written.pop(name, None)
 
     @staticmethod
-    def read_triggers(registry: Registry, written: bytes, meta: Mapping[str, Any]) -> None:
-        registry.triggers = {trigger.trigger_id: trigger for trigger in _read(json.loads(unsqueezed(written)))}
-        for trigger_id, history in meta["histories"].items():
+    def read_triggers(registry: Registry, parts: dict[str, bytes], meta: Mapping[str, Any]) -> None:
+        """Remove the triggers from `parts` of a state, and put them into the registry."""
+        rows: list[list[Any]] = []
+        histories: dict[str, list[Any]] = {}
+        for name in [name for name in parts if name.startswith(_TRIGGERS)]:
+            rows += json.loads(unsqueezed(parts.pop(name)))
+        for name in [name for name in parts if name.startswith(_HISTORIES)]:
+            histories |= json.loads(unsqueezed(parts.pop(name)))
+        # States of older versions have all triggers in one part, and their histories beside it.
+        if written := parts.pop("triggers", b""):
+            rows, histories = json.loads(unsqueezed(written)), meta["histories"]
+        registry.put(_read(rows))
+        for trigger_id, history in histories.items():
             _remember(registry.triggers[trigger_id], history)
 
     @staticmethod
@@ -77,17 +102,22 @@ def read_meta(written: bytes) -> dict[str, Any]:
     return dict(json.loads(unsqueezed(written)))
 
 
+def _part_of(trigger_id: str) -> int:
+    return zlib.crc32(trigger_id.encode()) % _PARTS
+
+
 def _written(trigger: Trigger) -> list[Any]:
     """The fields that depend only on the registration."""
     return [
         trigger.trigger_id, trigger.version, trigger.sql, trigger.parameters, trigger.tickers, trigger.ticks_from,
         trigger.bars_from, trigger.registered_ns, trigger.asked_ns, trigger.views,
-        trigger.events_from,
+        trigger.events_from, trigger.place,
     ]  # fmt: skip
 
 
-def _read(written: list[list[Any]]) -> Iterator[Trigger]:
-    for trigger_id, version, sql, parameters, tickers, ticks_from, bars_from, registered_ns, *later in written:
+def _read(written: Iterable[list[Any]]) -> Iterator[Trigger]:
+    for number, row in enumerate(written):
+        trigger_id, version, sql, parameters, tickers, ticks_from, bars_from, registered_ns, *later = row
         # States of older versions end here.
         asked_ns = later[0] if later else registered_ns
         views, events_from = later[1:3] if len(later) > 1 else ({}, 0)
@@ -103,6 +133,7 @@ def _read(written: list[list[Any]]) -> Iterator[Trigger]:
             asked_ns=asked_ns,
             views=views,
             events_from=events_from,
+            place=later[3] if len(later) > 3 else number,
         )
 
 

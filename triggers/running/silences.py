@@ -16,8 +16,9 @@ Arrivals = dict[int, dict[str, Arrival]]
 def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, *, now_ns: int) -> Iterable[Fired]:
     """The silences that are due, each reported once."""
     for trigger, label, ticker, last, due_ns in _awaited(registry, arrivals, asked_for):
-        if now_ns >= due_ns:
-            yield from _said(trigger, label, ticker, last, now_ns)
+        if now_ns >= due_ns and (said := _said(trigger, label, ticker, last, now_ns)) is not None:
+            registry.lived(trigger)
+            yield said
 
 
 def silences_due(registry: Registry, arrivals: Arrivals, asked_for: AskedFor) -> Iterator[int]:
@@ -54,15 +55,15 @@ def _awaited(
                 yield trigger, period, ticker, None, trigger.registered_ns + silent_ns
 
 
-def _said(trigger: Trigger, label: int, ticker: str, last: Arrival | None, now_ns: int) -> Iterable[Fired]:
-    """Nothing if the silence was already reported. `last`: None if no row has arrived since the registration."""
+def _said(trigger: Trigger, label: int, ticker: str, last: Arrival | None, now_ns: int) -> Fired | None:
+    """None if the silence was already reported. `last`: None if no row has arrived since the registration."""
     place = f"{label}/{ticker}"
     row = last.row if last is not None else NO_ROW
     if trigger.silent.get(place) == row:
-        return
+        return None
     trigger.silent[place] = row
     trigger.events += 1
     since_ns = last.at_ns if last is not None else trigger.registered_ns
     last_ns = last.time_ns if last is not None else None
     firing, schema = silence(label, ticker, row, last_ns=last_ns, since_ns=since_ns, now_ns=now_ns)
-    yield firing.event(trigger.trigger_id, trigger.version, schema)
+    return firing.event(trigger.trigger_id, trigger.version, schema)

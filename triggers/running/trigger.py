@@ -35,7 +35,8 @@ class Trigger:
     """One registration. Rows with numbers below `ticks_from`, `bars_from` and `events_from` precede it and are ignored.
 
     `fired`: by input and ticker the event time (ns) of the last event; `silent`: the last row of a silence that was
-    reported. `registered_ns`: when it began here (wall clock); `asked_ns`: when its owner requested it.
+    reported. `registered_ns`: when it began here (wall clock); `asked_ns`: when its owner requested it. `place`: in the
+    order of registration.
     """
 
     trigger_id: str
@@ -54,6 +55,7 @@ class Trigger:
     asked_ns: int = 0
     views: dict[str, str] = field(default_factory=dict)
     events_from: int = 0
+    place: int = 0
 
     @classmethod
     def of(

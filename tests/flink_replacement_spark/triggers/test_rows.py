@@ -164,7 +164,7 @@ def test_an_unreadable_state_is_reported_and_its_triggers_start_afresh(bus: Bus,
     table = f"{STATE_PREFIX}:{query.query_id}"
     for key in bus.items(table):
         depth = {"": 1, "pointer": 0}.get(name, 2)
-        if key.count("/") == depth and (depth < 2 or key.endswith(f"/{name}")):
+        if key.count("/") == depth if depth < 2 else key.split("/")[2:3] == [name]:
             bus.put(table, {key: b"\xff\x00"})
     trigger_rows._CACHE.clear()
     feed.trades(bus, ONE, 2, prices=[12])

@@ -203,13 +203,15 @@ def test_states_of_older_versions_are_read() -> None:
     partition = TriggerPartition()
     run(partition, controls=[register("t", ANY, TICKER, at=30)], now_ns=WALL + 31 * SECOND)
     parts = parts_of(partition.save())
-    triggers, meta = (json.loads(unsqueezed(parts[name])) for name in ("triggers", "meta"))
+    (name,) = (name for name in parts if name.startswith("triggers/"))
+    triggers, meta = (json.loads(unsqueezed(parts.pop(part))) for part in (name, "meta"))
     del meta["ticks"]["asked_for"]
     older = parts | {
         "triggers": squeezed(json.dumps([own[:8] for own in triggers]).encode()),
-        "meta": written_meta(meta),
+        "meta": written_meta(meta | {"histories": {"t": ["", 3, 0, {}, {}]}}),
     }
     partition = TriggerPartition.load(archive_of(older))
+    assert partition.triggers["t"].events == 3
     assert told(run(partition, asked(1, *seconds(29, 33), until=33))) == [31.0, 32.0, 33.0]
 
 
