@@ -396,7 +396,7 @@ class BrokerServer:
         state = self.state
         if self._guard is not None:
             self._handle([ConnectionLost(connection) for connection in self._guard.revoked()])
-        if now - self._held_at >= (SHORT_HOLD_SECONDS if state.room.is_short else HOLD_SECONDS):
+        if now - self._held_at >= (SHORT_HOLD_SECONDS if state.room.trims else HOLD_SECONDS):
             self._held_at = now
             self._hold()
             if self._guard is not None:
@@ -513,7 +513,7 @@ class BrokerServer:
         written = state.room.written
         outcomes = {p: min(offset, written.get(p, 0)) for p, offset in mark.outcomes.items()}
         holds = {topics.HISTORY_OUTCOMES: outcomes, topics.HISTORY: state.room.needed()}
-        self._feed.release(Release(holds, progress, ended, state.room.is_short))
+        self._feed.release(Release(holds, progress, ended, state.room.trims))
 
     # ---- status
 

@@ -23,6 +23,8 @@ from candlewright.wire import grid
 #: The usual maximum size in bytes of a candle in a page, and of a page's overhead.
 ROW_BYTES = 66
 PAGE_BYTES = 512
+#: Pages that nothing needs any more are trimmed at once while the topic has more bytes.
+TRIM_BYTES = 64 << 20
 #: A piece uses at most this share of the topic, unless one page of its venue is larger.
 PIECES_IN_ROOM = 4
 #: `at` of events may lag by this much (s).
@@ -193,9 +195,9 @@ class HistoryRoom:
         return bool(self.max_bytes) and self.size >= self.max_bytes
 
     @property
-    def is_short(self) -> bool:
+    def trims(self) -> bool:
         """Whether to trim unneeded pages now."""
-        return self.is_full or self.waiting is not None
+        return self.size > TRIM_BYTES or self.is_full or self.waiting is not None
 
     def stuck_job(self, at: float) -> str | None:
         """The newest running job, once the topic has been full for long although nothing waits to be written, because

@@ -281,6 +281,20 @@ def test_nothing_that_would_not_fit_is_dispatched_while_nothing_is_written(platf
 
 
 @pytest.mark.timeout(120)
+def test_a_long_request_leaves_its_pages_on_the_bus_for_seconds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_room, "TRIM_BYTES", 3 * PAGE)
+    platform = Platform(1 << 30)
+    try:
+        name = platform.client.submit(20 * PAGE_ROWS)
+        platform.ingestor(2)
+        platform.wait_for(name)
+        assert_whole(platform, {name: 20 * PAGE_ROWS})
+        eventually(lambda: sum(state.size_bytes for state in platform.bus.state(topics.HISTORY)) <= 3 * PAGE)
+    finally:
+        platform.close()
+
+
+@pytest.mark.timeout(120)
 def test_outcomes_of_a_long_request_do_not_fill_their_topic() -> None:
     platform = Platform(4_000)
     try:
