@@ -404,10 +404,11 @@ def sum_result(total: decimal.Decimal) -> decimal.Decimal | None:
     return total if len(total.as_tuple().digits) <= MOST_DIGITS else None
 
 
-def mean_result(total: decimal.Decimal, count: int) -> decimal.Decimal:
+def mean_result(total: decimal.Decimal, count: int) -> decimal.Decimal | None:
     exponent = int(total.as_tuple().exponent)
     scale = min(_OF_MEAN - exponent, MOST_DIGITS)
-    return EXACT.divide(total, decimal.Decimal(count)).quantize(decimal.Decimal(1).scaleb(-scale), context=EXACT)
+    mean = EXACT.divide(total, decimal.Decimal(count))
+    return sum_result(mean.quantize(decimal.Decimal(1).scaleb(-scale), context=EXACT))
 
 
 def accumulated(numbers: Array) -> Array:

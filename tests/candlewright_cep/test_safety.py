@@ -3,6 +3,7 @@ happens.
 """
 
 import time
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -428,6 +429,27 @@ def test_percentiles_past_the_work_limit_are_stopped() -> None:
     begin = time.process_time()
     with pytest.raises(TriggerRejected, match="the text took more than"):
         stream.feed(buffer.push(table).rows, buffer.clock)
+    assert time.process_time() - begin < 10
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("form", "count"),
+    [
+        ("x / {0}.5", 900),
+        ("x % {0}.5", 900),
+        ("ROUND(x / {0}, 3)", 900),
+        ("AVG(x + {0}) OVER (ORDER BY ts ROWS {0} PRECEDING)", 600),
+    ],
+)
+def test_exact_numbers_past_the_work_limit_are_stopped(form: str, count: int) -> None:
+    rows = 10_000
+    wide = pa.array([Decimal("12345678901234567890123456789012.1234")] * rows, pa.decimal128(38, 4))
+    table = pa.table({"ts": pa.array(range(rows)).cast(pa.timestamp("ns", "UTC")), "x": wide})
+    columns = ", ".join(f"{form.format(number + 3)} AS c{number}" for number in range(count))
+    begin = time.process_time()
+    with pytest.raises(TriggerRejected, match="the text took more than"):
+        evaluate(f"SELECT {columns} FROM ticks", table)
     assert time.process_time() - begin < 10
 
 

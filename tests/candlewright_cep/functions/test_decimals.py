@@ -1,8 +1,11 @@
 # ruff: noqa: E501  (texts of SQL)
 """DECIMAL: compared with DuckDB where it is exact too, with Python elsewhere, and the same on a stream."""
 
+import math
 import random
+import struct
 from decimal import ROUND_HALF_UP, Context, Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -161,6 +164,128 @@ def test_means_are_rounded_once(seed: int) -> None:
         )
 
 
+@pytest.mark.parametrize("digits", [(38, 0), (38, 38), (38, 19), (20, 8), (18, 17), (10, 2)])
+def test_doubles_are_the_numbers_as_which_they_are_written(digits: tuple[int, int]) -> None:
+    chance = random.Random(1)
+    doubles = [struct.unpack("<d", struct.pack("<Q", chance.getrandbits(64)))[0] for _ in range(1_000)]
+    doubles += [chance.randrange(10 ** chance.randrange(1, 18)) / 10 ** chance.randrange(12) for _ in range(1_000)]
+    precision, scale = digits
+    table = pa.table({"x": pa.array(doubles, pa.float64())})
+    found = evaluate(f"SELECT CAST(x AS DECIMAL({precision}, {scale})) AS y FROM ticks", table)["y"].to_pylist()
+    for double, value in zip(doubles, found, strict=True):
+        # Numbers far beyond 38 digits on either side are NULL or 0.
+        fits = math.isfinite(double) and abs(double) < 1e39
+        wanted = (
+            _rounded(Decimal(repr(double)), scale) if fits and abs(double) > 1e-60 else Decimal(0) if fits else None
+        )
+        if wanted is not None and WIDE.abs(wanted.scaleb(scale, WIDE)) >= 10**precision:
+            wanted = None
+        assert value == wanted, double
+
+
+@pytest.mark.parametrize("seed", seeds(9))
+def test_numbers_with_more_digits_together_than_a_decimal_has_are_compared_exactly(seed: int) -> None:
+    edge = Decimal("99999999999999999999999999.99999999")
+    table = _trades(seed)
+    wide = pa.array([edge, edge.copy_negate(), Decimal("1.00000001"), None], pa.decimal128(34, 8))
+    whole = pa.array([Decimal(10**26), Decimal(1 - 10**26), Decimal(1), Decimal(0)])
+    near = pa.table({"c": wide, "d": whole.cast(pa.decimal128(38, 0))})
+    sql = (
+        "SELECT c, d, c < d AS lt, c <= d AS le, c = d AS eq, c <> d AS ne, c > d AS gt, c >= d AS ge, "
+        "c IS DISTINCT FROM d AS apart, c IN (d, 0) AS among, d BETWEEN c AND c AS ranged FROM ticks"
+    )
+    for row in (*evaluate(sql, table).to_pylist(), *evaluate(sql, near).to_pylist()):
+        one, other, *found = row.values()
+        if one is None or other is None:
+            assert found[:6] == [None] * 6 and found[6] == (one is not other)
+            continue
+        assert found == [
+            one < other, one <= other, one == other, one != other, one > other, one >= other, one != other,
+            one in (other, 0), one == other,
+        ]  # fmt: skip
+
+
+GREATEST = Decimal(10**38 - 1)
+
+
+def _of_great_numbers(scale: int) -> pa.Table:
+    """Sums of these often need more than 38 digits, and later fit again."""
+    chance = random.Random(scale)
+    numbers = [GREATEST, GREATEST.copy_negate(), None, Decimal(1), Decimal(-1), Decimal(0)]
+    values = [chance.choice(numbers) for _ in range(60)]
+    return pa.table(
+        {
+            "ticker": [chance.choice("AB") for _ in values],
+            "ts": pa.array([row * 10**9 for row in range(60)]).cast(pa.timestamp("ns", "UTC")),
+            "x": pa.array([value and value.scaleb(-scale, WIDE) for value in values], pa.decimal128(38, scale)),
+        }
+    )
+
+
+def _total(values: list[Decimal | None], scale: int) -> tuple[Decimal | None, Decimal | None]:
+    """SUM and AVG; NULL for more than 38 digits."""
+    known, total = [value for value in values if value is not None], Decimal(0)
+    for value in known:
+        total = WIDE.add(total, value)
+    if not known:
+        return None, None
+    of_mean = min(scale + 4, 38)
+    mean = _rounded(WIDE.divide(total, Decimal(len(known))), of_mean)
+    return (
+        total if WIDE.abs(total.scaleb(scale, WIDE)) <= GREATEST else None,
+        mean if WIDE.abs(mean.scaleb(of_mean, WIDE)) <= GREATEST else None,
+    )
+
+
+@pytest.mark.parametrize("frame", [2, 100])
+@pytest.mark.parametrize("scale", [0, 8, 38])
+def test_totals_with_too_many_digits_are_null_until_they_fit_again(scale: int, frame: int) -> None:
+    table = _of_great_numbers(scale)
+    rows = "UNBOUNDED" if frame == 100 else frame
+    sql = (
+        f"SELECT ticker, ts, SUM(x) OVER w AS s, AVG(x) OVER w AS m FROM ticks "
+        f"WINDOW w AS (PARTITION BY ticker ORDER BY ts ROWS {rows} PRECEDING)"
+    )
+    past: dict[str, list[Decimal | None]] = {}
+    wanted = []
+    for row in table.to_pylist():
+        values = past.setdefault(row["ticker"], [])
+        values.append(row["x"])
+        total, mean = _total(values[-frame - 1 :], scale)
+        wanted.append({"ticker": row["ticker"], "ts": row["ts"], "s": total, "m": mean})
+    assert ordered(assert_streams(sql, table, 1)) == ordered(wanted)
+    known = [row["s"] is not None for row in wanted]
+    assert any(now and not before for before, now in pairwise(known))
+
+
+GREAT = [
+    "SELECT ticker, SUM(x) AS s, AVG(x) AS m, MAX(x) AS h FROM ticks GROUP BY ticker EMIT CHANGES",
+    "SELECT ticker, window_end, SUM(x) AS s, AVG(x) AS m, SUM(DISTINCT x) AS d FROM TABLE(HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)) GROUP BY ticker, window_start, window_end",
+    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES SUM(B.x) AS s, AVG(B.x) AS m, LAST(B.x) AS l PATTERN (A B{1,4}) DEFINE B AS AVG(B.x) IS NOT NULL OR SUM(B.x) IS NULL)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", GREAT)
+@pytest.mark.parametrize("scale", [0, 8, 38])
+def test_a_stream_of_great_numbers_gives_the_rows_of_a_finished_table(sql: str, scale: int) -> None:
+    assert assert_streams(sql, _of_great_numbers(scale), scale)
+
+
+@pytest.mark.parametrize(
+    ("condition", "parameters"),
+    [
+        ("CAST(price AS DECIMAL(20, 8)) + :p = 0.3", {"p": "0.2"}),
+        ("CAST(price AS DECIMAL(20, 8)) * :p = 0.01", {"p": "0.1"}),
+        ("CAST(price AS DECIMAL(20, 8)) IN (:p, 5)", {"p": "0.1"}),
+        ("CAST(price AS DECIMAL(20, 8)) BETWEEN :p AND :q", {"p": "0.1", "q": "0.10"}),
+        ("NOT CAST(price AS DECIMAL(20, 8)) > :p", {"p": "0.1"}),
+        ("CAST(price AS DECIMAL(38, 30)) < :p", {"p": "0.100000000000000000000000000001"}),
+    ],
+)
+def test_a_parameter_beside_a_decimal_is_exact(condition: str, parameters: dict[str, str]) -> None:
+    assert evaluate(condition, pa.table({"price": [0.1]}), parameters).num_rows == 1
+
+
 def _of_one(expression: str, **columns: Any) -> Any:
     return evaluate(f"SELECT {expression} AS x FROM ticks", pa.table({"one": [1], **columns})).column("x")[0].as_py()
 
@@ -228,6 +353,16 @@ STREAMS = [
        PATTERN (A B+ C) DEFINE B AS B.a > A.a AND SUM(B.c) < 1e20, C AS C.c < AVG(B.c) AND C.a <> PREV(C.a))""",
     "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES COUNT(*) AS k, LAST(U.a) AS last ALL ROWS PER MATCH PATTERN (D U+) DEFINE U AS U.a > PREV(U.a) AND U.a > D.a * 1.01) WHERE last > 0",
     "SELECT a, COUNT(*) AS n, SUM(b) AS s FROM ticks GROUP BY a, TUMBLE(ts, INTERVAL '5' MINUTE)",
+    "SELECT ts, FIRST_VALUE(a) OVER w AS f, LAST_VALUE(c) OVER w AS l, MAX(d) OVER w AS h, ANY_VALUE(b) OVER w AS y, MIN_BY(c, a) OVER w AS z, STDDEV(a) OVER w AS v, EMA(b, 3) OVER (PARTITION BY ticker ORDER BY ts) AS e FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts)",
+    "SELECT ticker, SUM(c) AS s, AVG(a) AS m, MIN_BY(c, a) AS z, FIRST_VALUE(d) AS f FROM ticks GROUP BY ticker EMIT CHANGES",
+    "SELECT t.ts, t.a - o.a AS x FROM ticks t ASOF JOIN ticks o ON t.ticker = o.ticker AND t.ts > o.ts WHERE t.a > o.a",
+    "SELECT t.ts, t.a * o.b AS x FROM ticks t LEFT JOIN ticks o ON o.ts BETWEEN t.ts - INTERVAL '20' SECOND AND t.ts AND t.ticker <> o.ticker",
+    "SELECT t.ts, v.k FROM ticks t JOIN (VALUES (CAST(1 AS DECIMAL(3, 0)), 1), (CAST(0 AS DECIMAL(3, 0)), 0)) AS v(x, k) ON CAST(t.a / 100000000 AS DECIMAL(3, 0)) = v.x",
+    "SELECT a, ts FROM ticks UNION ALL SELECT b, ts FROM ticks",
+    "SELECT ts, LEAD(c) OVER (PARTITION BY ticker ORDER BY ts) AS n, SUM(c) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) AS s FROM ticks",
+    "SELECT ts, LAG(c, 2, 0) OVER (PARTITION BY ticker ORDER BY ts) AS l, SUM(c) OVER (PARTITION BY ticker ORDER BY ts RANGE INTERVAL '90' SECOND PRECEDING) AS s FROM ticks",
+    "SELECT ticker, GROUPING(ticker) AS g, window_start, SUM(c) FILTER (WHERE a > 0) AS s, AVG(a) AS m FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY ROLLUP(ticker), window_start, window_end HAVING MAX(c) > 0.5",
+    "SELECT ticker, window_start, a FROM (SELECT ticker, window_start, SUM(a) AS a FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY ticker, window_start, window_end) QUALIFY RANK() OVER (PARTITION BY window_start ORDER BY a DESC) <= 1",
     "SELECT a, ts, SUM(b) OVER (PARTITION BY a ORDER BY ts) AS s FROM (SELECT ticker, ts, b, CAST(a / 100000 AS DECIMAL(3, 0)) AS a FROM ticks)",
 ]  # fmt: skip
 
