@@ -150,6 +150,11 @@ def compared(types: Sequence[SqlType]) -> list[SqlType] | None:
     return [known if kind.kind is Kind.NULL else as_decimal(kind) for kind in types]
 
 
+def rounded_type(kind: SqlType) -> SqlType:
+    """With room for a carry: 99.9 rounds to 100.0."""
+    return decimal_type(kind.precision + 1, kind.scale) if kind.kind is Kind.DECIMAL else kind
+
+
 def sum_type(kind: SqlType) -> SqlType:
     return decimal_type(MOST_DIGITS, kind.scale)
 

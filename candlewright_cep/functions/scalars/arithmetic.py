@@ -210,7 +210,15 @@ def _rounding(name: str, compute: Callable[..., Array], usage: Usage) -> Declare
     def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         return same(arguments, kind, extra) if kind.is_integer else strict(compute)(arguments, kind, extra)
 
-    return (name, numeric(1), exact(name, run), usage)
+    return (name, _with_carry(numeric(1)), exact(name, run), usage)
+
+
+def _with_carry(signature: Signature) -> Signature:
+    def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+        wanted, kind = signature(types)
+        return wanted, decimals.rounded_type(kind)
+
+    return resolve
 
 
 def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], SqlType]:
@@ -290,7 +298,7 @@ OPERATORS: list[Declared] = [
 ENTRIES: list[Declared] = [
     (
         "ROUND",
-        number_like(1, 2),
+        _with_carry(number_like(1, 2)),
         exact("ROUND", _round),
         Usage(
             "ROUND(x, digits)",

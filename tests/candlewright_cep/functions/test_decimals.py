@@ -205,6 +205,41 @@ def test_numbers_with_more_digits_together_than_a_decimal_has_are_compared_exact
         ]  # fmt: skip
 
 
+def test_results_have_the_documented_types() -> None:
+    sql = (
+        "SELECT a + b AS s, a - b AS d, a % b AS r, a * b AS p, a + n AS w, SUM(b) AS t, AVG(b) AS m, MIN(b) AS l, "
+        "ABS(b) AS e, TRUNCATE(b) AS c, ROUND(b) AS o, FLOOR(b) AS f, CEIL(b) AS g, ROUND(d) AS h, CAST(b AS DECIMAL) AS k "
+        "FROM ticks GROUP BY a, b, d, n"
+    )
+    kinds = {"a": (12, 4), "b": (10, 7), "d": (38, 2), "n": (9, 0)}
+    table = pa.table({name: pa.array([Decimal(1)], pa.decimal128(*kind)) for name, kind in kinds.items()})
+    found = evaluate(sql, table).schema
+    assert {field.name: (field.type.precision, field.type.scale) for field in found} == {
+        "s": (16, 7), "d": (16, 7), "r": (10, 7), "p": (22, 11), "w": (14, 4), "t": (38, 7), "m": (14, 11), "l": (10, 7),
+        "e": (10, 7), "c": (10, 7), "o": (11, 7), "f": (11, 7), "g": (11, 7), "h": (38, 2), "k": (38, 0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("ROUND(x)", "100"),
+        ("ROUND(-x)", "-100"),
+        ("ROUND(x, 1)", "99.9"),
+        ("ROUND(x, -1)", "100"),
+        ("CEIL(x)", "100"),
+        ("FLOOR(-x)", "-100"),
+        ("FLOOR(x)", "99"),
+        ("TRUNCATE(x)", "99"),
+        ("ROUND(CAST(x * 10 AS DECIMAL(3, 0)), -1)", "1000"),
+        ("ROUND(CAST('99999999999999999999999999999999999999' AS DECIMAL(38, 0)), -1)", None),
+    ],
+)
+def test_rounding_up_may_take_one_digit_more(expression: str, wanted: str | None) -> None:
+    one = pa.array([Decimal("99.9")], pa.decimal128(3, 1))
+    assert _of_one(expression, x=one) == (None if wanted is None else Decimal(wanted))
+
+
 GREATEST = Decimal(10**38 - 1)
 
 
