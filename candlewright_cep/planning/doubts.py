@@ -33,6 +33,7 @@ from candlewright_cep.planning.plans import (
     Plan,
     Project,
     Renamed,
+    Scan,
 )
 from candlewright_cep.planning.reach import Known, Reach, verdict
 from candlewright_cep.types import BIGINT, Kind
@@ -41,6 +42,8 @@ __all__ = ["OfTickers", "doubts"]
 
 _SHIFTS = ("LAG", "LEAD")
 _PRICES = ("price", "open", "high", "low", "close")
+#: Columns of inputs whose values never repeat.
+_IDS = ("trade_id", "event_id")
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 _OF_SAME = {"=": True, "<=": True, ">=": True, "<>": False, "<": False, ">": False}
 
@@ -70,6 +73,7 @@ def doubts(plan: Plan) -> Iterator[str]:
         elif isinstance(node, Match):
             columns = reach.seen(node)
             yield from _of_partitions(node.recognize.partition, node.recognize.order, columns)
+            yield from _of_ids(node.recognize.partition, node.inner)
             yield from _of_joint_rows(node)
             for name, condition in node.recognize.definitions:
                 yield from _of_condition(condition, columns, f"DEFINE {name}", node.recognize.variables)
@@ -84,6 +88,7 @@ def doubts(plan: Plan) -> Iterator[str]:
                 yield from _of_values(part, columns)
         elif isinstance(node, Over):
             yield from _of_partitions(node.window.partition, node.window.order, columns_of(node.inner))
+            yield from _of_ids(node.window.partition, node.inner)
             yield from _of_series(node)
             yield from _of_frame(node)
         elif isinstance(node, Group):
@@ -99,6 +104,30 @@ def _of_partitions(partition: Sequence[int], order: Sequence[SortKey], columns: 
             # The engine itself orders windows by their times and makes columns without a name.
             if name and not name.startswith("window_"):
                 yield f"PARTITION BY has {name}, which ORDER BY has as well: rows of different {name} never meet"
+
+
+def _of_ids(partition: Sequence[int], inner: Plan) -> Iterator[str]:
+    """Warns about a partition of each row, unless it ends with a time window."""
+    if any(inner.fields[index].name.startswith("window_") for index in partition):
+        return
+    for index in partition:
+        if name := _id_of(index, inner):
+            yield (
+                f"{name} differs in every row, so each row is a group of its own, whose state a stream keeps: "
+                "use columns whose values repeat"
+            )
+
+
+def _id_of(index: int, plan: Any) -> str:
+    """The name of the column of ids that the column passes on, or nothing."""
+    if isinstance(plan, Scan):
+        name: str = plan.fields[index].name
+        return name if name in _IDS else ""
+    if isinstance(plan, Project):
+        part = plan.expressions[index]
+        return _id_of(part.index, plan.inner) if isinstance(part, Column) else ""
+    is_passed = isinstance(plan, Filter | Renamed | Over | Narrowed) and index < len(plan.inner.fields)
+    return _id_of(index, plan.inner) if is_passed else ""
 
 
 def _of_series(node: Over) -> Iterator[str]:

@@ -239,6 +239,26 @@ def test_an_indicator_over_several_tickers_gets_a_warning() -> None:
     assert found("SELECT EMA(price, 9) OVER (ORDER BY ts) AS e FROM ticks WHERE ticker = 'X'").warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("sql", "warns"),
+    [
+        ("SELECT ticker, MAX(price) AS m FROM t GROUP BY ticker, trade_id EMIT CHANGES", True),
+        ("SELECT LAG(d) OVER (PARTITION BY trade_id ORDER BY ts) AS m FROM (SELECT *, price AS d FROM t) AS x", True),
+        ("SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY trade_id ORDER BY ts PATTERN (A B)) AS m", True),
+        ("SELECT side, MAX(price) AS m FROM t GROUP BY side EMIT CHANGES", False),
+        ("SELECT trade_id, COUNT(*) AS n FROM t GROUP BY trade_id, TUMBLE(ts, INTERVAL '1' MINUTE)", False),
+        ("SELECT ROW_NUMBER() OVER (PARTITION BY window_start, trade_id ORDER BY side) AS n FROM t "
+         "GROUP BY trade_id, side, TUMBLE(ts, INTERVAL '1' MINUTE)", False),
+        ("SELECT LAG(price) OVER (PARTITION BY a ORDER BY ts) AS m FROM (SELECT *, LEFT(trade_id, 1) AS a FROM t) AS x",
+         False),
+    ],
+)  # fmt: skip
+def test_a_group_for_each_row_gets_a_warning(sql: str, warns: bool) -> None:
+    schema = SCHEMA.append(pa.field("trade_id", pa.string()))
+    warnings = compile_query(sql, {"t": schema}).warnings
+    assert [said.startswith("trade_id differs in every row") for said in warnings] == [True] * warns
+
+
 _ONE_SERIES = "takes the rows of all tickers as one series"
 _FALL = "B AS price < PREV(price)"
 
