@@ -10,6 +10,7 @@ from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.recovery import raise_noted
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.functions.scalars.calendars import counting
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.planning.doubts import doubts
 from candlewright_cep.planning.periods import of_period
@@ -109,7 +110,8 @@ def compile_query(
     )
     try:
         tree = parse(sql, limits, parameters)
-        plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
+        with counting():
+            plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
     except TriggerRejected as error:
@@ -132,7 +134,8 @@ def compile_view(
         node = parse_view(views[name], limits)
         if node.name is not None and node.name.text.lower() != name.lower():
             raise node.name.at.reject(f"the text names the view '{node.name.text[:60]}' instead of '{name[:60]}'")
-        plan = planner.view(node)
+        with counting():
+            plan = planner.view(node)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
     except TriggerRejected as error:

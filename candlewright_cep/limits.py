@@ -43,6 +43,8 @@ class Limits:
     views: int = 100
     view_depth: int = 20
     columns: int = 1_000
+    # The most calendars of exchanges that a text names: each is loaded when it is first named.
+    calendars: int = 8
 
 
 DEFAULT = Limits()

@@ -520,6 +520,8 @@ class Binder:
         if found is None:
             hint = closest(name, known) or "write 'XNYS', or another market identifier code"
             raise node.at.reject(f"unknown calendar '{name[:60]}'", hint)
+        if calendars.named(found) > self.limits.calendars:
+            raise node.at.reject(f"the text names more than {self.limits.calendars} calendars")
         # Load the calendar now, so that the trigger's first rows do not wait a second for it.
         calendars.calendar(found)
         return found

@@ -4,9 +4,11 @@ The package is an optional extra and is loaded when a text names a calendar. Tim
 session. Days and hours follow the package: upgrading it brings new holidays.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from candlewright_cep.types import BIGINT, BOOLEAN, DATE, Kind, SqlType, timesta
 from candlewright_cep.vector import Array, Bools, Index, Vector
 
 _SINCE = "1990-01-01"
+#: The calendars that the text has named so far.
+_NAMED: ContextVar[set[str] | None] = ContextVar("named", default=None)
 
 
 class MissingPackage(Exception):
@@ -63,9 +67,32 @@ def calendar_names() -> Sequence[str]:
     return found
 
 
-@lru_cache(maxsize=64)
+@contextmanager
+def counting() -> Iterator[None]:
+    """Inside, `named` counts the calendars of one text."""
+    token = _NAMED.set(set())
+    try:
+        yield
+    finally:
+        _NAMED.reset(token)
+
+
+def named(name: str) -> int:
+    """The number of calendars that the text names, with this one."""
+    found = _NAMED.get()
+    if found is None:
+        return 1
+    found.add(_package().resolve_alias(name))
+    return len(found)
+
+
 def calendar(name: str) -> Calendar:
-    """Load a calendar. Raises MissingPackage."""
+    """Load a calendar, which takes from a tenth of a second to four seconds. Raises MissingPackage."""
+    return _loaded(_package().resolve_alias(name))
+
+
+@cache
+def _loaded(name: str) -> Calendar:
     package = _package()
     try:
         known = package.get_calendar(name, start=_SINCE)

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from candlewright_cep import TriggerRejected, evaluate
+from candlewright_cep import Limits, TriggerRejected, evaluate
 from candlewright_cep.functions.scalars import calendars
 from tests.candlewright_cep.streams import assert_streams
 
@@ -124,6 +124,15 @@ def test_other_forms_of_the_window_know_sessions_too() -> None:
 def test_invalid_sessions_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, _trades().slice(0, 5))
+
+
+def test_the_calendars_of_a_text_have_a_bound() -> None:
+    """Each takes up to four seconds to load; NYSE is another name of XNYS."""
+    limits, few = Limits(calendars=2), ["XNYS", "NYSE", "XHKG"]
+    shown = [f"IS_OPEN(ts, '{name}') AS c{place}" for place, name in enumerate([*few, "24/7"])]
+    assert evaluate(f"SELECT {', '.join(shown[:3])} FROM ticks", _trades().slice(0, 5), limits=limits).num_rows == 5
+    with pytest.raises(TriggerRejected, match="1:101: the text names more than 2 calendars"):
+        evaluate(f"SELECT {', '.join(shown)} FROM ticks", _trades().slice(0, 5), limits=limits)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
