@@ -202,7 +202,8 @@ class Log(Protocol):
         is_contiguous: bool = False,
     ) -> list[Position]:
         """`publish` that may be repeated, also by another process: call `number` of `writer` appends once, and its
-        repetitions, with the same records, return the first positions. Raises BusError for a number below the last.
+        repetitions, with the same records, return the first positions. Repetitions with other records append nothing
+        either, but their positions have no meaning. Raises BusError for a number below the last.
 
         `is_contiguous`: the writer numbers its calls from 1 without a gap, also over topics: raises CallsLost (nothing
         written) if the store has lost the previous call.

@@ -70,7 +70,9 @@ def packed_head(arguments: Sequence[bytes | str | int]) -> tuple[int, bytes]:
 
 
 def positions(chosen: Sequence[int], reply: Sequence[bytes]) -> list[Position]:
-    """One position per record, from partitions and their first offsets."""
+    """One position per record, from partitions and their first offsets; none for a partition that is not there, because
+    the call repeats one with other records.
+    """
     following = {int(partition): int(offset) for partition, offset in zip(reply[::2], reply[1::2], strict=True)}
     if len(following) == 1:
         ((partition, first),) = following.items()
@@ -79,9 +81,10 @@ def positions(chosen: Sequence[int], reply: Sequence[bytes]) -> list[Position]:
         return list(map(partial(tuple.__new__, Position), places))
     found = []
     for partition in chosen:
-        offset = following[partition]
-        following[partition] = offset + 1
-        found.append(Position(partition, offset))
+        offset = following.get(partition)
+        if offset is not None:
+            following[partition] = offset + 1
+            found.append(Position(partition, offset))
     return found
 
 

@@ -271,6 +271,15 @@ def test_a_repeated_call_of_a_named_writer_writes_nothing(bus: Bus) -> None:
         bus.publish_as("t", records, writer="bars:1", number=6)
 
 
+def test_a_repeated_call_of_a_named_writer_may_have_other_records(bus: Bus) -> None:
+    bus.create_topic("t", 4)
+    records = [Record(b"v", key=str(n).encode()) for n in range(32)]
+    parts = {position.partition for position in bus.publish_as("t", records[:3], writer="w", number=1)}
+    assert 1 < len(parts) < 4
+    assert len(bus.publish_as("t", records, writer="w", number=1)) < 32
+    assert sum(state.end for state in bus.state("t")) == 3
+
+
 def test_a_named_writer_may_need_a_lease(bus: Bus) -> None:
     bus.create_topic("t", 1)
     bus.grant({"job": b""})
