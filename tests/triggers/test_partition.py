@@ -1,4 +1,5 @@
 import json
+import math
 from typing import Any
 
 import pytest
@@ -640,6 +641,29 @@ def test_triggers_that_differ_in_a_decimal_share_a_stream_and_keep_their_own(par
     assert sorted(fired(output)) == [
         ("a", 11), ("a", 12), ("b", 4), ("b", 14.25), ("b", 24.75), ("c", 10.5), ("c", 12), ("d", 24.75),
     ]  # fmt: skip
+
+
+def test_percentiles_of_all_trades_continue_after_each_restart(partition: TriggerPartition) -> None:
+    above = (
+        "SELECT price FROM ticks QUALIFY price > APPROX_PERCENTILE(price, {}) OVER (PARTITION BY ticker ORDER BY ts "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    )
+    controls = [register("a", above.format(0.5), TICKER, OTHER), register("b", above.format(1), TICKER)]
+    partition.process([], controls=controls)
+    found: list[tuple[str, Any]] = []
+    past: list[float] = []
+    wanted: list[tuple[str, Any]] = []
+    for step in range(30):
+        new = [float((step * 10 + number) * 37 % 301) for number in range(10)]
+        output = partition.process([prices(step * 10 + 1, *new), prices(step * 10 + 1, *new, ticker=OTHER)])
+        found += fired(output)
+        partition = TriggerPartition.load(partition.save())
+        for price in new:
+            if past:
+                wanted += [("a", price)] * 2 * (price > sorted(past)[math.ceil(len(past) / 2) - 1])
+                wanted += [("b", price)] * (price > max(past))
+            past.append(price)
+    assert sorted(found) == sorted(wanted)
 
 
 def test_a_new_trigger_does_not_get_the_state_of_a_removed_one(partition: TriggerPartition) -> None:

@@ -34,6 +34,7 @@ TEXTS = [
     "SELECT ts, p FROM ticks QUALIFY p > APPROX_PERCENTILE(p, 0.9) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)",
     "SELECT ticker, COUNT(*) AS n, APPROX_PERCENTILE(p, 0.1) AS low, APPROX_PERCENTILE(p, 0.9) AS high FROM ticks GROUP BY ticker HAVING COUNT(*) % 5 = 0 EMIT CHANGES",
     "SELECT APPROX_PERCENTILE(p, 0.5) AS m FROM ticks WHERE n <> 3 EMIT CHANGES",
+    "SELECT t.ts, t.p, o.m FROM ticks t ASOF JOIN (SELECT ticker, ts, APPROX_PERCENTILE(p, 0.5) OVER (PARTITION BY ticker ORDER BY ts ROWS UNBOUNDED PRECEDING) AS m FROM ticks) o ON t.ticker = o.ticker AND t.ts > o.ts",
     "SELECT ticker, APPROX_PERCENTILE(high, 0.5) OVER (PARTITION BY ticker ORDER BY window_start) AS m FROM (SELECT ticker, window_start, MAX(p) AS high FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '7' SECOND)) GROUP BY ticker, window_start)",
 ]  # fmt: skip
 
