@@ -36,6 +36,8 @@ _INTEGER, _DOUBLE = np.dtype("<i8"), np.dtype("<f8")
 _NUMBERS: dict[int, np.dtype[Any]] = {_TIMESTAMP: _INTEGER, _PRICE: _DOUBLE, _SIZE: _DOUBLE, _RECEIVED_AT: _INTEGER}
 #: The columns of a whole record but the ids: the numbers and the sides.
 _COLUMNS = len(_NUMBERS) + 1
+#: So few ids are encoded one by one.
+_FEW_IDS = 16
 #: Fewer records of one length are read one by one.
 _FEW_ALIKE = 8
 
@@ -163,6 +165,8 @@ def newest_time(data: bytes) -> tuple[int, int | None] | None:
 
 
 def _encode_ids(ids: NDArray[np.bytes_]) -> bytes:
+    if len(ids) <= _FEW_IDS:
+        return b"".join([_field(_TRADE_ID, value) for value in ids.tolist()])
     text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), ids.dtype.itemsize)
     # numpy pads shorter strings with zeros at the end.
     width = int(np.count_nonzero(text[0]))
