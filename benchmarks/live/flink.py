@@ -1,6 +1,6 @@
 """The same bars and the same row pattern in Apache Flink, to compare with `bench ohlc` and `bench match`.
 
-    uv run --no-project --python 3.11 --with apache-flink==2.3.0 benchmarks/live/flink.py ohlc|match ticks.parquet
+    .venv/bin/uv run --no-project --python 3.11 --with apache-flink==2.3.0 benchmarks/live/flink.py match ticks.parquet
 
 It runs in a separate environment, which needs Java 17 and holds nothing of this project. Flink's SQL runs on a
 local cluster with one slot per core (`--parallelism`). It reads the ticks from a CSV file and discards its results.

@@ -1,21 +1,27 @@
 """The latency of a row pattern in Apache Flink, to compare with `trigger` of `bench latency`.
 
-    uv run --no-project --python 3.11 --with apache-flink==2.3.0 benchmarks/live/flink_latency.py [--rows 60]
+    .venv/bin/uv run --no-project --python 3.11 --with apache-flink==2.3.0 benchmarks/live/flink_latency.py [--rows 60]
 
 It runs in a separate environment, which needs Java 17 and holds nothing of this project. Trades come from a socket one
 by one, with a pause after each; each has a higher price than the one before, and so decides a match, which goes to
-another socket. Everything runs in Flink's JVM, in one process, without checkpoints, and each record is sent on at once
-(a buffer timeout of 0). One JSON line for each order of rows:
+another socket. Everything runs in Flink's JVM, in one process, and each record is sent on at once (a buffer timeout of
+0). One JSON line for each order of rows:
 
 - `arrival`: by processing time. A row is evaluated as it comes.
 - `event`: by the trades' times, with a watermark every millisecond that is the newest time.
 
 and, in `way`, for each way of trades and matches:
 
-- `between sockets`: from one socket to the other. Nothing is stored: a kill loses what was in flight.
+- `between sockets`: from one socket to the other, without checkpoints. Nothing is stored: a kill loses what was in
+  flight.
+- `exactly once`: from a socket to Flink's file sink, which shows a match once a checkpoint with it is complete, as each
+  of Flink's exactly-once sinks does. With a source that can be replayed, which a socket cannot, a kill then neither
+  loses nor repeats a visible match. One line for each of `--checkpoints`, the ms between two; Flink's documentation
+  uses 1,000.
 - `on the bus`: the platform's own way, with trades and matches on disk (`flink_bus.py`, which runs in the project's
-  `.venv`). This still lacks Flink's checkpoints, without which a kill loses and repeats matches. Two further lines:
-  `without Flink`, what the way itself takes, and `candlewright`, the platform's own engine in Flink's place.
+  `.venv`), without checkpoints: a kill of Flink loses and repeats matches. Two further lines: `without Flink`, what the
+  way itself takes, and `candlewright`, the platform's own engine in Flink's place, whose events a kill neither loses
+  nor repeats.
 """
 
 import argparse
@@ -23,12 +29,15 @@ import json
 import random
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pyflink.common.serialization import Encoder  # type: ignore[import-not-found]
 from pyflink.datastream import DataStream, StreamExecutionEnvironment  # type: ignore[import-not-found]
+from pyflink.datastream.connectors.file_system import FileSink, RollingPolicy  # type: ignore[import-not-found]
 from pyflink.java_gateway import get_gateway  # type: ignore[import-not-found]
 from pyflink.table import Schema, StreamTableEnvironment  # type: ignore[import-not-found]
 
@@ -45,6 +54,9 @@ FROM lines"""
 TIMES = {"arrival": "arrived", "event": "happened"}
 HOST = "127.0.0.1"
 WARM_ROWS = 200
+_WARM_FILES = 5
+#: Between two looks for a new file.
+_LOOK_SECONDS = 0.0005
 PROJECT = Path(__file__).parents[2]
 
 
@@ -54,9 +66,13 @@ def listening() -> socket.socket:
     return found
 
 
-def submit(order: str, trades: int, matches: int) -> Any:
-    """Start the job, which connects to both ports."""
+def submit(order: str, trades: int, matches: int | Path, *, checkpoint_ms: int = 0) -> Any:
+    """Start the job, which connects to the port of the trades. `matches`: also a port, or a folder for files that
+    checkpoints make visible.
+    """
     environment = StreamExecutionEnvironment.get_execution_environment()
+    if checkpoint_ms:
+        environment.enable_checkpointing(checkpoint_ms)
     environment.set_parallelism(1)
     environment.set_buffer_timeout(0)
     environment.get_config().set_auto_watermark_interval(1)
@@ -76,8 +92,11 @@ def submit(order: str, trades: int, matches: int) -> Any:
     found = tables.sql_query(MATCH.format(time=TIMES[order]))
     jvm = get_gateway().jvm
     texts = tables._j_tenv.toDataStream(found._j_table, jvm.java.lang.Class.forName("java.lang.String"))
-    text_schema = jvm.org.apache.flink.api.common.serialization.SimpleStringSchema()
-    texts.writeToSocket(HOST, matches, text_schema)
+    if isinstance(matches, Path):
+        sink = FileSink.for_row_format(str(matches), Encoder.simple_string_encoder())
+        DataStream(texts).sink_to(sink.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build())
+    else:
+        texts.writeToSocket(HOST, matches, jvm.org.apache.flink.api.common.serialization.SimpleStringSchema())
     return environment.execute_async(order)
 
 
@@ -89,23 +108,56 @@ def between_sockets(order: str, rows: int, pause: float) -> dict[str, Any]:
             for end in (source, sink):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sink.settimeout(30)
-            milliseconds = []
-            for number in range(1, WARM_ROWS + rows + 1):
-                sent = time.perf_counter()
-                source.sendall(f"PATTERN,{number},{number},{1_704_067_200_000 + 1_000 * number}\n".encode())
-                if number > 1:
-                    sink.recv(64)
-                    milliseconds.append((time.perf_counter() - sent) * 1_000)
-                if number > WARM_ROWS:
-                    time.sleep(random.expovariate(1 / pause))
+            found = timed(source, lambda: sink.recv(64), rows=rows, pause=lambda: random.expovariate(1 / pause))
             job.cancel().result()
-    timed = sorted(milliseconds[-rows:])
+    return {"name": order, "way": "between sockets", **found}
+
+
+def exactly_once(order: str, rows: int, *, checkpoint_ms: int) -> dict[str, Any]:
+    """Each trade comes at any time between two checkpoints."""
+    with listening() as trades, tempfile.TemporaryDirectory(prefix="flink-") as folder:
+        job = submit(order, trades.getsockname()[1], Path(folder), checkpoint_ms=checkpoint_ms)
+        source, _ = trades.accept()
+        seen: set[Path] = set()
+
+        def wait() -> None:
+            # Files are hidden until their checkpoint is complete.
+            while not (shown := set(Path(folder).glob("*/[!.]*")) - seen):
+                time.sleep(_LOOK_SECONDS)
+            seen.update(shown)
+
+        with source:
+            source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            found = timed(
+                source, wait, rows=rows, pause=lambda: random.uniform(0, checkpoint_ms / 1_000), warm_rows=_WARM_FILES
+            )
+            job.cancel().result()
+    return {"name": order, "way": "exactly once", "checkpoint_ms": checkpoint_ms, **found}
+
+
+def timed(
+    source: socket.socket,
+    wait: Callable[[], object],
+    *,
+    rows: int,
+    pause: Callable[[], float],
+    warm_rows: int = WARM_ROWS,
+) -> dict[str, Any]:
+    """`wait`: until the match of the trade just sent is there; `pause`: seconds from a match to the next trade."""
+    milliseconds = []
+    for number in range(1, warm_rows + rows + 1):
+        sent = time.perf_counter()
+        source.sendall(f"PATTERN,{number},{number},{1_704_067_200_000 + 1_000 * number}\n".encode())
+        if number > 1:
+            wait()
+            milliseconds.append((time.perf_counter() - sent) * 1_000)
+        if number >= warm_rows:
+            time.sleep(pause())
+    ordered = sorted(milliseconds[-rows:])
     return {
-        "name": order,
-        "way": "between sockets",
-        "p50_ms": round(timed[len(timed) // 2], 1),
-        "p99_ms": round(timed[min(len(timed) - 1, len(timed) * 99 // 100)], 1),
-        "max_ms": round(timed[-1], 1),
+        "p50_ms": round(ordered[len(ordered) // 2], 1),
+        "p99_ms": round(ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)], 1),
+        "max_ms": round(ordered[-1], 1),
         "rows": rows,
     }
 
@@ -136,9 +188,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=60, help="timed trades of each order")
     parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between a match and the next trade")
+    parser.add_argument("--checkpoints", type=int, nargs="*", default=[1_000, 100], help="ms between two checkpoints")
     options = parser.parse_args()
     for order in TIMES:
         print(json.dumps(between_sockets(order, options.rows, options.pause)), flush=True)
+    for checkpoint_ms in options.checkpoints:
+        found = exactly_once("arrival", options.rows, checkpoint_ms=checkpoint_ms)
+        print(json.dumps(found), flush=True)
     for line in on_the_bus(options.rows, options.pause):
         print(json.dumps(line), flush=True)
 
