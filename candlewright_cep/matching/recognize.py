@@ -110,6 +110,20 @@ class RecognizePlan:
         return max([0, *deltas])
 
 
+def columns_of(plan: RecognizePlan) -> frozenset[int]:
+    """The input columns that conditions, measures and results read."""
+    expressions: list[Expression] = [node for node in plan.conditions.local if node is not None]
+    if plan.conditions.path is not None:
+        expressions += plan.conditions.path.hoisted
+    expressions += [measure.expression for measure in plan.measures]
+    expressions += [key.expression for key in plan.order]
+    found = {part.index for node in expressions for part in walk(node) if isinstance(part, Column)}
+    found |= {*plan.partition, *plan.columns}
+    if plan.time_column is not None:
+        found.add(plan.time_column)
+    return frozenset(found)
+
+
 def bind_columns(nodes: Sequence[object], binder: Binder, what: str) -> tuple[int, ...]:
     found: list[int] = []
     for node in nodes:

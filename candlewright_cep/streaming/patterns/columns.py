@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from candlewright_cep.binding.expressions import Column, Expression, walk
+from candlewright_cep.matching.recognize import columns_of
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import Filter, Group, Match, Plan, Project, Renamed, Scan, Union
 from candlewright_cep.planning.windows import WindowTable
-from candlewright_cep.streaming.patterns.match_stream import columns_of
 
 __all__ = ["columns_read"]
 

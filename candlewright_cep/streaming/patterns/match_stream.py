@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from candlewright_cep.binding.evaluation import Bounds, RowValues
-from candlewright_cep.binding.expressions import Column, Expression, walk
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.foresight import Foresight
 from candlewright_cep.matching.glance import Resting
 from candlewright_cep.matching.matching import LESS_WORK, evaluate_matches, mask_array
 from candlewright_cep.matching.path_values import PathValues
-from candlewright_cep.matching.recognize import RecognizePlan
+from candlewright_cep.matching.recognize import RecognizePlan, columns_of
 from candlewright_cep.matching.search import Found, Matches, PartitionSearch, StepLimit
 from candlewright_cep.planning.plans import match_relation
 from candlewright_cep.streaming.patterns.left_behind import LeftBehind
@@ -582,17 +581,3 @@ class MatchStream:
             part.path = self._path_values(part.search)
         if rows is not None:
             self._retained.add([part.pieces for part in parts], [part.count for part in parts], rows)
-
-
-def columns_of(plan: RecognizePlan) -> frozenset[int]:
-    """The input columns that conditions, measures and results read."""
-    expressions: list[Expression] = [node for node in plan.conditions.local if node is not None]
-    if plan.conditions.path is not None:
-        expressions += plan.conditions.path.hoisted
-    expressions += [measure.expression for measure in plan.measures]
-    expressions += [key.expression for key in plan.order]
-    found = {part.index for node in expressions for part in walk(node) if isinstance(part, Column)}
-    found |= {*plan.partition, *plan.columns}
-    if plan.time_column is not None:
-        found.add(plan.time_column)
-    return frozenset(found)
