@@ -1,6 +1,6 @@
 """The library's entry points: they turn a text into a checked trigger, or evaluate it to a table."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -12,10 +12,12 @@ from candlewright_cep.binding.recovery import raise_noted
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.scalars.calendars import counting
 from candlewright_cep.limits import DEFAULT, Limits
+from candlewright_cep.planning.candle_views import CANDLE_PATTERNS
 from candlewright_cep.planning.doubts import doubts
 from candlewright_cep.planning.periods import of_period
 from candlewright_cep.planning.planner import Planner
 from candlewright_cep.planning.plans import Match, Plan, SharedInputs
+from candlewright_cep.planning.reads import columns_read
 from candlewright_cep.planning.relation import Relation, from_table
 from candlewright_cep.syntax.query_parser import parse, parse_view
 from candlewright_cep.syntax.slips import hinted, separated_numbers
@@ -105,17 +107,25 @@ def compile_query(
     Raises TriggerRejected with line and column, and no other exception, whatever the text.
     """
     inputs = {name: fields_of(schema) for name, schema in schemas.items()}
-    planner = Planner(
-        inputs, parameters or {}, limits, any_name=default_table if answers_to_any else "", views=views or {}
-    )
+    any_name = default_table if answers_to_any else ""
+
+    def planned(candles: Collection[str] | None = None) -> tuple[Planner, Plan]:
+        planner = Planner(inputs, parameters or {}, limits, any_name=any_name, views=views, candles=candles)
+        with counting():
+            if isinstance(tree, QueryNode):
+                return planner, planner.statement(tree)
+            return planner, planner.condition(tree, default_table)
+
     try:
         tree = parse(sql, limits, parameters)
-        with counting():
-            plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
+        planner, plan = planned()
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
     except TriggerRejected as error:
         raise hinted(error, sql) from None
+    raise_noted()
+    if planner.registered.has_read_built_in(CANDLE_PATTERNS):
+        planner, plan = planned(columns_read(plan, CANDLE_PATTERNS))
     planner.warnings += separated_numbers(sql, limits)
     compiled = _compiled(sql, planner, plan)
     return replace(compiled, plan=of_period(plan, parameters or {}, limits)) if is_stored else compiled

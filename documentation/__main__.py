@@ -3,9 +3,10 @@
 import sys
 from pathlib import Path, PurePosixPath
 
-from documentation import commands, errors, functions, messages, metrics, repository, settings, tables
+from documentation import candles, commands, errors, functions, messages, metrics, repository, settings, tables
 
 REFERENCE = {
+    "candle-patterns": candles.markdown,
     "commands": commands.markdown,
     "errors": errors.markdown,
     "functions": functions.markdown,

@@ -465,21 +465,28 @@ def view_add(
 
 
 @view_app.command("list")
-def view_list(output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0) -> None:
-    """List views, and how many triggers read each.
+def view_list(
+    built_in: Annotated[
+        bool, typer.Option("--built-in", help="List the built-in views instead: the candle patterns of ohlc.")
+    ] = False,
+    output: OutputOption = Output.table,
+    config: Config = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """List registered views, and how many triggers read each.
 
     Example: candlewright view list --output json
     """
     from candlewright.cli import view
 
-    view.list_views(output, config, timeout)
+    view.list_views(output, config, timeout, built_in=built_in)
 
 
 @view_app.command("show")
 def view_show(
     name: ViewName, output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0
 ) -> None:
-    """One view: its columns, what it reads, what reads it, and its text.
+    """One view, registered or built in: its columns, what it reads, what reads it, and its text.
 
     Example: candlewright view show large
     """

@@ -10,6 +10,7 @@ from candlewright.cli.trigger import read_text, refuse, shortened, without_comme
 from candlewright.client import InvalidTrigger, ViewInfo, connect
 from candlewright.wire.times import format_nanoseconds
 
+BUILT_IN_COLUMNS = ("name", "sql")
 LIST_COLUMNS = ("name", "version", "triggers", "read_by", "sql")
 
 
@@ -50,16 +51,17 @@ def add(
     print(f"{status} {view.name}")
 
 
-def list_views(output: Output, config: Path | None, timeout: float) -> None:
+def list_views(output: Output, config: Path | None, timeout: float, *, built_in: bool) -> None:
     with connect(settings=settings_for(config), timeout=timeout) as c:
-        infos = c.views.list()
+        infos = c.views.list(built_in=built_in)
     rows = [asdict(each) for each in infos]
     if output is Output.table:
         for row, info in zip(rows, infos, strict=True):
             row["triggers"] = info.trigger_count
             row["read_by"] = shortened(" ".join(info.read_by))
             row["sql"] = shortened(without_comments(info.sql))
-    print_rows(rows, output, columns=LIST_COLUMNS, empty="no view is registered")
+    columns = BUILT_IN_COLUMNS if built_in else LIST_COLUMNS
+    print_rows(rows, output, columns=columns, empty="no view is registered; --built-in lists those that need not be")
 
 
 def show(name: str, *, output: Output, config: Path | None, timeout: float) -> None:
@@ -83,12 +85,18 @@ def remove(name: str, *, output: Output, config: Path | None, timeout: float) ->
 
 def _described(info: ViewInfo) -> Iterator[str]:
     yield f"view        {info.name}"
-    yield f"version     {info.version}"
-    yield f"registered  {format_nanoseconds(info.registered_at)}"
+    yield f"version     {info.version or '(built in)'}"
+    if info.version:
+        yield f"registered  {format_nanoseconds(info.registered_at)}"
     yield f"columns     {', '.join(f'{name} {kind}' for name, kind in info.columns.items())}"
+    if info.version:
+        yield from _used(info)
+    yield ""
+    yield from info.sql.splitlines()
+
+
+def _used(info: ViewInfo) -> Iterator[str]:
     yield f"reads       {' '.join(info.reads) or '(no view)'}"
     yield f"read by     {' '.join(info.read_by) or '(no view)'}"
     more = f" and {info.trigger_count - len(info.triggers)} more" if info.trigger_count > len(info.triggers) else ""
     yield f"triggers    {' '.join(info.triggers) or '(none)'}{more}"
-    yield ""
-    yield from info.sql.splitlines()

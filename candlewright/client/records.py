@@ -248,9 +248,9 @@ class TriggerInfo:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class ViewInfo:
-    """A registered view. `columns`: names with their types. `reads`: the views that it reads, directly or through
-    others; `read_by`: the views that read it. `trigger_count` triggers read it; `triggers` are their ids, if a single
-    view was requested.
+    """A registered view, or a built-in one, whose version is 0 and whose readers are unknown. `columns`: names with
+    their types. `reads`: the views that it reads, directly or through others; `read_by`: the views that read it.
+    `trigger_count` triggers read it; `triggers` are their ids, if a single view was requested.
     """
 
     name: str

@@ -261,12 +261,14 @@ class ViewAck(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[ViewAck.ViewStatus, str]] = ..., text: _Optional[str] = ..., version: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., restarted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ViewQuery(_message.Message):
-    __slots__ = ("request_id", "name")
+    __slots__ = ("request_id", "name", "built_in")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    BUILT_IN_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     name: str
-    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    built_in: bool
+    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ..., built_in: bool = ...) -> None: ...
 
 class ViewInfo(_message.Message):
     __slots__ = ("name", "sql", "version", "registered_at", "columns", "column_types", "reads", "read_by", "triggers", "trigger_count")

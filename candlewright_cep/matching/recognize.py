@@ -15,7 +15,7 @@ from candlewright_cep.binding.expressions import (
 )
 from candlewright_cep.binding.pattern_binder import PatternBinder
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions.indicators.candles import candle_called
+from candlewright_cep.functions.indicators.candles import candle_called, column_of
 from candlewright_cep.functions.scalars.arrays import STRUCT_COMPARISONS
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import Automaton
@@ -210,7 +210,7 @@ def bind_recognize(
         columns=columns,
         measures_at=measures_at,
         fields=tuple(shown),
-        warnings=(*_undefined(node, primary), *_warnings(node, within, gap)),
+        warnings=(*_undefined(node, primary, fields), *_warnings(node, within, gap)),
         has_end_anchor=has_end_anchor(node.pattern),
         is_never_empty=not may_be_empty(node.pattern),
         at=node.at,
@@ -340,16 +340,19 @@ def _within(
     return found.get(False), found.get(True), key.expression.index
 
 
-def _undefined(node: RecognizeNode, primary: Sequence[str]) -> Iterator[str]:
+def _undefined(node: RecognizeNode, primary: Sequence[str], fields: Sequence[Field]) -> Iterator[str]:
     """Variables named after a candle pattern that DEFINE does not mention: SQL lets any row match them."""
     defined = {definition.variable.folded for definition in node.definitions}
+    known = {field.name.lower() for field in fields}
     for name in primary:
         candle = candle_called(name)
         if candle is not None and name not in defined:
-            yield (
-                f"{name} is not in DEFINE, so any row matches it: "
-                f"did you mean DEFINE {name} AS {candle.signature.replace(', penetration', '')} <> 0?"
-            )
+            column, value, also = column_of(candle), candle.signature.replace(", penetration", ""), ""
+            if column in known:
+                value = f"{name}.{column}"
+            else:
+                also = f" (the view candle_patterns has a column {column})"
+            yield f"{name} is not in DEFINE, so any row matches it{also}: did you mean DEFINE {name} AS {value} <> 0?"
 
 
 def _warnings(node: RecognizeNode, within: int | None, gap: int | None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from candlewright_cep.binding.binder import Binder, Field
 from candlewright_cep.binding.expressions import Apply, Column, Expression, conjuncts
 from candlewright_cep.limits import Limits
 from candlewright_cep.planning.bands import bands_in
+from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Narrowed, Plan, Project, Renamed, Scan
 from candlewright_cep.syntax.tokens import BEGIN
 from candlewright_cep.syntax.tree import CallNode, Identifier, LiteralNode, NameNode, Node, StarNode
@@ -77,6 +78,8 @@ def column_of(plan: Plan, index: int) -> tuple[str, str] | None:
             case Scan():
                 return plan.name.lower(), plan.fields[index].name.lower()
             case Filter() | Renamed() | Narrowed():
+                plan = plan.inner
+            case Over() if index < len(plan.inner.fields):
                 plan = plan.inner
             case Project():
                 part = plan.expressions[index]

@@ -1,7 +1,7 @@
 """Turns the syntax of a query into a plan."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup, not_single
@@ -10,6 +10,7 @@ from candlewright_cep.binding.expressions import Apply, Column, Constant, Expres
 from candlewright_cep.binding.recovery import is_noted
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.recognize import SortKey
+from candlewright_cep.planning.candle_views import CANDLE_VIEWS, KEYS, candle_view
 from candlewright_cep.planning.changes import changes
 from candlewright_cep.planning.closings import BARS, CLOSE_TIME, closings, looks_ahead, with_close_time
 from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
@@ -77,7 +78,8 @@ _EXAMPLES = ("price", "ts", "ticks"), ("close", "open_time", "ohlc")
 
 class Planner:
     """`inputs` are the tables that a text may read; `parameters` the values of its :names; `any_name` the input that
-    every unknown table name refers to, if there is one; `views` the texts of registered views.
+    every unknown table name refers to, if there is one; `views` the texts of registered views; `candles` the columns of
+    CANDLE_PATTERNS to compute (default: all).
     """
 
     def __init__(
@@ -88,9 +90,11 @@ class Planner:
         *,
         any_name: str = "",
         views: Mapping[str, str] | None = None,
+        candles: Collection[str] | None = None,
     ) -> None:
         self.any_name = any_name.lower()
-        self.registered = Views(views or {}, limits)
+        self.registered = Views(views or {}, limits, self._built_in)
+        self._candles = candles
         self.inputs = {name.lower(): (name, tuple(fields)) for name, fields in inputs.items()}
         self.parameters = parameters
         self.limits = limits
@@ -150,6 +154,14 @@ class Planner:
         self._sizes[id(view)] = self._sources - before
         self._sources = before
         return view
+
+    def _built_in(self, name: str) -> str | None:
+        """The text of a built-in view; None if there is none of this name, or one table answers to every name."""
+        if name not in CANDLE_VIEWS or self.any_name:
+            return None
+        _, fields = self.inputs.get(BARS, ("", ()))
+        known = {field.name.lower() for field in fields}
+        return candle_view(name, [key for key in KEYS if key in known or not known], self._candles)
 
     def _registered(self, node: ViewNode, name: str) -> Plan:
         """The plan of a registered view, which cannot see the names of the text that reads it."""
@@ -495,6 +507,8 @@ class Planner:
             known = [*self.views[-1], *(original for original, _ in self.inputs.values()), *self.registered.known]
             meant = INPUTS.get(name, "")
             hint = closest(meant if meant in self.inputs else node.name.text, known)
+            if not hint and BARS in self.inputs:
+                hint = closest(node.name.text, difflib.get_close_matches(name, CANDLE_VIEWS, n=1, cutoff=0.8))
             hint = hint or "the tables are " + ", ".join(known)
             error = node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
             if not self.inputs or not is_noted(error):

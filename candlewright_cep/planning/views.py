@@ -1,4 +1,4 @@
-"""Registered views: which of them a text reads, how they depend on each other, and their limits."""
+"""Registered and built-in views: which of them a text reads, how they depend on each other, and their limits."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,26 +15,33 @@ __all__ = ["Views"]
 
 
 class Views:
-    """`texts`: the texts of views by name. Only those that are read are checked, and each is planned once."""
+    """`texts`: the texts of views by name; `built_in` returns that of a view that exists without being registered, or
+    None. Only those that are read are checked, and each is planned once.
+    """
 
-    def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
+    def __init__(self, texts: Mapping[str, str], limits: Limits, built_in: Callable[[str], str | None]) -> None:
         self._texts = {name.lower(): (name, text) for name, text in texts.items()}
         self._limits = limits
+        self._built_in = built_in
         self._plans: dict[str, Plan] = {}
         self._open: list[str] = []
         self._text_bytes = 0
 
     def __contains__(self, name: str) -> bool:
-        return name.lower() in self._texts
+        return name.lower() in self._texts or self._built_in(name.lower()) is not None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the views that were read, sorted."""
-        return tuple(sorted(self._texts[name][0] for name in self._plans))
+        """The names of the registered views that were read, sorted."""
+        return tuple(sorted(self._texts[name][0] for name in self._plans if name in self._texts))
+
+    def has_read_built_in(self, name: str) -> bool:
+        return name in self._plans and name not in self._texts
 
     def name_of(self, name: str) -> str:
         """The view's name as it was registered."""
-        return self._texts[name.lower()][0]
+        key = name.lower()
+        return self._texts[key][0] if key in self._texts else key
 
     @property
     def known(self) -> list[str]:
@@ -48,7 +55,7 @@ class Views:
         known = self._plans.get(key)
         if known is not None:
             return known
-        written, text = self._texts[key]
+        written, text = self._texts.get(key) or (key, self._built_in(key) or "")
         if key in self._open:
             circle = [*self._open[self._open.index(key) :], key]
             raise at.reject(f"the view '{written[:60]}' reads itself: {' -> '.join(circle)}")

@@ -10,6 +10,7 @@ from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import TriggerRejected, formatted
 from candlewright_cep.diagnosis import Edit
+from candlewright_cep.planning.candle_views import CANDLE_PATTERNS
 from triggers.texts.check import TriggerRules, diagnose_trigger
 from triggers.texts.language import language
 
@@ -174,8 +175,9 @@ def completions(text: str, line: int, column: int, *, views: Mapping[str, str]) 
     if re.search(r"[:$]\{?[A-Za-z0-9_]*$", before) and not before.endswith("::"):
         return [Completion(name, "parameter", value) for name, value in given_beside(text).parameters.items()]
     if qualified := re.search(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)\.[A-Za-z0-9_]*$", before):
-        return list(_columns(text, qualified[1]))
-    found = [*_words(), *(Completion(name, "table") for name in (*_language()["tables"], *views))]
+        return [*_columns(text, qualified[1]), *_columns_of_views(text)]
+    tables = dict.fromkeys(_language()["tables"], "") | _built_in_views() | dict.fromkeys(views, "")
+    found = [*_words(), *(Completion(name, "table", text=about) for name, about in tables.items())]
     found += _columns(text, "")
     found += [Completion(name, "variable") for name in _variables(text)]
     return found
@@ -199,9 +201,30 @@ def _line(text: str, number: int) -> str:
     return lines[number] if number < len(lines) else ""
 
 
+@cache
+def _built_in_views() -> dict[str, str]:
+    """What each of them contains, by name."""
+    return {each["name"]: each["text"] for each in _language()["views"]}
+
+
+def _words_of(text: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(text[:_MOST_CHARACTERS])}
+
+
+def _columns_of_views(text: str) -> Iterator[Completion]:
+    """What built-in views have besides the columns of bars, if the text names one."""
+    if not _built_in_views().keys().isdisjoint(_words_of(text)):
+        yield Completion("value", "column", "DOUBLE", "what the candle pattern is on this bar, as of TA-Lib")
+        for name, about in _built_in_views().items():
+            if name != CANDLE_PATTERNS:
+                yield Completion(name, "column", "DOUBLE", f"{about} (of `{CANDLE_PATTERNS}`)")
+
+
 def _columns(text: str, qualifier: str) -> Iterator[Completion]:
-    """Columns of the inputs that the text names; of all inputs if it names none."""
-    words = {word.lower() for word in _WORD.findall(text[:_MOST_CHARACTERS])}
+    """Columns of the inputs that the text names, if only through built-in views; of all inputs if it names none."""
+    words = _words_of(text)
+    if not _built_in_views().keys().isdisjoint(words):
+        words.add("ohlc")
     tables = _language()["tables"]
     named = [qualifier.lower()] if qualifier.lower() in tables else [name for name in tables if name in words]
     seen = set[str]()
@@ -244,9 +267,10 @@ def _help(content: str, word: "re.Match[str]", text: str) -> str | None:
     for column in _columns(text, ""):
         if column.label == word[0].lower():
             return f"`{column.label}` {column.detail}\n\n{column.text}"
-    for each in known["parameters"]:
-        if each["name"] == word[0]:
-            return f"parameter `{each['name']}`\n\n{each['text']}"
+    for kind in ("parameter", "view"):
+        for each in known[f"{kind}s"]:
+            if each["name"] == word[0]:
+                return f"{kind} `{each['name']}`\n\n{each['text']}"
     return None
 
 

@@ -42,6 +42,7 @@ class Language(Shape):
     forms: list[GrammarForm] = Field(description="The form in the grammar, with keywords in capitals.")
     functions: list[FunctionEntry]
     parameters: list[NamedText] = Field(description="Parameters with a special meaning.")
+    views: list[NamedText] = Field(description="Views that need not be registered.")
     tables: dict[str, list[ColumnEntry]] = Field(description="Columns by table.")
 
 

@@ -18,6 +18,7 @@ from relay.triggers.asked import ViewAsked
 from relay.triggers.book import Registered, TriggerBook
 from relay.triggers.commands import AnswerView, CheckView, Command, DropView, SaveViews
 from relay.triggers.events import Loaded, RefusedView, Sound, SoundView, ViewChecked, ViewRemoveAsked, ViewsAsked
+from triggers.texts.views import BUILT_IN_VIEWS, built_in_view
 
 ViewAck = cw.ViewAck
 #: The most readers of a view named in a message.
@@ -84,12 +85,20 @@ class ViewState:
 
     def listed(self, event: ViewsAsked) -> list[Command]:
         query = event.query
+        if query.built_in:
+            return [self._answer(event, [_built_in(name) for name in sorted(BUILT_IN_VIEWS)])]
         names = [query.name.lower()] if query.name else sorted(self._entries)
         entries = (self._entries.get(name) for name in names)
         own = [entry for entry in entries if entry is not None and is_own(event.peer.name, entry.name)]
         readers = self._all_readers()
         views = [self._info(entry, readers, with_triggers=bool(query.name)) for entry in own]
-        return [AnswerView(event.peer, cw.ViewList(request_id=query.request_id, views=views))]
+        if not views and query.name.lower() in BUILT_IN_VIEWS:
+            views = [_built_in(query.name.lower())]
+        return [self._answer(event, views)]
+
+    @staticmethod
+    def _answer(event: ViewsAsked, views: list[cw.ViewInfo]) -> AnswerView:
+        return AnswerView(event.peer, cw.ViewList(request_id=event.query.request_id, views=views))
 
     def _info(self, entry: rec.ViewEntry, readers: Mapping[str, list[str]], *, with_triggers: bool) -> cw.ViewInfo:
         triggers = [trigger.name for trigger in self._read_by(entry.name)]
@@ -126,6 +135,8 @@ class ViewState:
     def _refusal(self, request: cw.ViewRequest, known: rec.ViewEntry | None) -> str:
         """The reason for refusing a view without a check; else empty."""
         limits = self._limits
+        if known is None and (name := request.name.lower()) in BUILT_IN_VIEWS:
+            return f"{name!r} is a built-in view, which other texts may read; choose another name."
         if known is not None and not request.replace:
             return f"Another view is registered as {known.name!r}; ask for it to be replaced."
         if known is None and len(self._entries) >= limits.max_views:
@@ -149,6 +160,8 @@ class ViewState:
     def _remove(self, asked: ViewRemoveAsked) -> list[Command]:
         name = asked.request.name.lower()
         known = self._entries.get(name)
+        if known is None and name in BUILT_IN_VIEWS:
+            return [_refused(asked, ViewAck.ERROR, f"{name!r} is a built-in view, which cannot be removed.")]
         if known is None:
             return [_refused(asked, ViewAck.NOT_FOUND, f"No view {asked.request.name[:100]!r} is registered.")]
         views, triggers = self._readers(name), [trigger.name for trigger in self._read_by(name)]
@@ -231,6 +244,16 @@ class ViewState:
 
     def _running(self, name: str) -> list[Registered]:
         return [trigger for trigger in self._read_by(name) if not trigger.entry.suspended_reason]
+
+
+def _built_in(name: str) -> cw.ViewInfo:
+    text, checked = built_in_view(name)
+    return cw.ViewInfo(
+        name=name,
+        sql=text,
+        columns=[column for column, _ in checked.columns],
+        column_types=[kind for _, kind in checked.columns],
+    )
 
 
 def _counted(what: str, names: list[str]) -> str:

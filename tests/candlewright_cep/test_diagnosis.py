@@ -468,8 +468,18 @@ def test_comparisons_with_impossible_texts_of_a_column_get_a_warning() -> None:
 def test_undefined_variables_named_after_candles_get_a_warning(rest: str, mended: str) -> None:
     told = found(pattern(rest))
     assert told.problems == ()
-    assert all("is not in DEFINE, so any row matches it: did you mean DEFINE" in warning for warning in told.warnings)
+    for warning in told.warnings:
+        assert "is not in DEFINE, so any row matches it (the view candle_patterns has a column " in warning
+        assert ": did you mean DEFINE " in warning
     assert told.mended == pattern(mended)
+    assert found(told.mended).warnings == ()
+
+
+def test_over_candle_patterns_the_column_is_proposed() -> None:
+    text = pattern("PATTERN (hammer TwoCrows) WITHIN INTERVAL '1' HOUR").replace("ohlc", "candle_patterns")
+    told = found(text)
+    assert told.mended is not None
+    assert told.mended.endswith("DEFINE HAMMER AS HAMMER.hammer <> 0, TWOCROWS AS TWOCROWS.two_crows <> 0) AS m")
     assert found(told.mended).warnings == ()
 
 

@@ -26,6 +26,13 @@ def test_examples_show_the_results_of_the_engine(made: dict[str, str]) -> None:
     assert "| `LAG` | `LAG(price) OVER (PARTITION BY ticker ORDER BY ts)` | `[NULL, 100, 99, 97.5, 99]` |" in page
 
 
+def test_every_candle_pattern_has_a_line(made: dict[str, str]) -> None:
+    page = made["reference/candle-patterns.md"]
+    assert page.count("| `CDL_") == 61
+    assert "| `three_black_crows` | after a rise three falls" in page
+    assert "| 80, 100 |" not in page and "| -100, -80, 80, 100 | `CDL_ENGULFING` | `CDLENGULFING` |" in page
+
+
 def test_every_column_has_a_meaning() -> None:
     columns = {column.name for each in tables.definitions() for column in each.schema.fields}
     assert len(tables.definitions()) >= 6

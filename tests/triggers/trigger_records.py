@@ -42,8 +42,23 @@ def prices(first: int, *values: float, ticker: str = TICKER) -> bytes:
 
 def bar(minute: int, close: float, period: int = 60, *, revision: int = 0, ticker: str = TICKER) -> bytes:
     """A bar that opens at 1.0, `minute` minutes after T0."""
+    low, high = min(1.0, close), max(1.0, close)
+    return candle(minute, 1.0, high, low=low, close=close, period=period, revision=revision, ticker=ticker)
+
+
+def candle(
+    minute: int,
+    opened: float,
+    high: float,
+    *,
+    low: float,
+    close: float,
+    period: int = 60,
+    revision: int = 0,
+    ticker: str = TICKER,
+) -> bytes:
     return OHLCV(
-        open_time=T0 + minute * 60 * SECOND, open=1.0, high=max(1.0, close), low=min(1.0, close), close=close,
+        open_time=T0 + minute * 60 * SECOND, open=opened, high=high, low=low, close=close,
         volume=1.0, period_seconds=period, ticker=ticker, complete=True, revision=revision, source="ticks",
     ).SerializeToString()  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Any
 from candlewright_cep.language import forms, functions, keywords, types
 from candlewright_cep.types import flink_name, from_arrow
 from triggers.texts.check import LIVE_INPUTS, OPTIONS
+from triggers.texts.views import BUILT_IN_VIEWS
 
 __all__ = ["COLUMNS", "language", "language_json"]
 
@@ -55,6 +56,7 @@ def language() -> dict[str, Any]:
         "forms": [asdict(form) for form in forms()],
         "functions": [asdict(function) for function in functions()],
         "parameters": [{"name": name, "text": text} for name, text in OPTIONS.items()],
+        "views": [{"name": name, "text": text} for name, text in sorted(BUILT_IN_VIEWS.items())],
         "tables": {
             name: [
                 {"name": field.name, "type": flink_name(from_arrow(field.type)), "text": COLUMNS[name][field.name]}

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 from candlewright_cep import TriggerRejected, compile_stream, compile_view
 from candlewright_cep.limits import Limits
+from candlewright_cep.planning.candle_views import CANDLE_VIEWS, candle_view
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from candlewright_cep.types import flink_name
 from triggers.texts.check import LIVE_INPUTS
 
-__all__ = ["CheckedView", "check_view", "may_read_views"]
+__all__ = ["BUILT_IN_VIEWS", "CheckedView", "built_in_view", "check_view", "may_read_views"]
+
+#: By name, what each view contains that exists without being registered.
+BUILT_IN_VIEWS = CANDLE_VIEWS
 
 _BEFORE_TABLES = ("FROM", "JOIN", "TABLE", ",")
 
@@ -31,6 +36,13 @@ def check_view(name: str, views: Mapping[str, str]) -> CheckedView:
     compiled = compile_view(name, {table: source.schema for table, source in LIVE_INPUTS.items()}, views)
     columns = tuple((column, flink_name(kind)) for column, kind in compiled.columns)
     return CheckedView(columns, compiled.views, (*compiled.warnings, *_on_streams(name, views)))
+
+
+@cache
+def built_in_view(name: str) -> tuple[str, CheckedView]:
+    """The text of one of BUILT_IN_VIEWS, and the checked view."""
+    text = candle_view(name)
+    return text, check_view(name, {name: text})
 
 
 def may_read_views(sql: str) -> bool:

@@ -39,9 +39,9 @@ class ViewOperations(Questions):
             return found
         raise ViewNotFound(name)
 
-    def all(self, name: str = "") -> Operation[list[ViewInfo]]:
-        """By name; one of them or all."""
-        query = cw.ViewQuery(request_id=fresh_id("views", self._name), name=name)
+    def all(self, name: str = "", *, built_in: bool = False) -> Operation[list[ViewInfo]]:
+        """By name; one of them or all registered ones, or all built-in ones."""
+        query = cw.ViewQuery(request_id=fresh_id("views", self._name), name=name, built_in=built_in)
         answer = yield from self._ask(query, cw.ViewList)
         return [ViewInfo.from_message(each) for each in answer.views]
 

@@ -18,9 +18,9 @@ class Views:
         """
         return self._client.run(lambda ask: ask.views.add(name, sql, replace=replace, timeout_seconds=timeout))
 
-    def list(self) -> "list[ViewInfo]":
-        """All registered views, by name."""
-        return self._client.run(lambda ask: ask.views.all())
+    def list(self, *, built_in: bool = False) -> "list[ViewInfo]":
+        """All registered views, by name; or all `built_in` ones, which need not be registered."""
+        return self._client.run(lambda ask: ask.views.all(built_in=built_in))
 
     def show(self, name: str) -> ViewInfo:
         """Raises ViewNotFound."""
@@ -41,9 +41,9 @@ class AsyncViews:
         """See `Views.add`."""
         return await self._client.run(lambda ask: ask.views.add(name, sql, replace=replace, timeout_seconds=timeout))
 
-    async def list(self) -> "list[ViewInfo]":
-        """All registered views, by name."""
-        return await self._client.run(lambda ask: ask.views.all())
+    async def list(self, *, built_in: bool = False) -> "list[ViewInfo]":
+        """See `Views.list`."""
+        return await self._client.run(lambda ask: ask.views.all(built_in=built_in))
 
     async def show(self, name: str) -> ViewInfo:
         """Raises ViewNotFound."""

@@ -289,9 +289,20 @@ _TWO = (
     candle("MATCHING_LOW", is_(_matching_low), 6, text="two falls with nearly equal closes"),
 )
 CANDLES = (*_ONE, *_TWO, *SEQUENCES)
-_BY_NAME = {candle.name.removeprefix("CDL_").replace("_", ""): candle for candle in CANDLES}
+
+
+def column_of(candle: Indicator) -> str:
+    """CDL_HAMMER as a column: `hammer`; CDL_3WHITE_SOLDIERS: `three_white_soldiers`, as no name begins with a digit."""
+    return candle.name.removeprefix("CDL_").lower().replace("2", "two_").replace("3", "three_")
+
+
+_BY_NAME = {
+    name.removeprefix("CDL_").replace("_", ""): candle
+    for candle in CANDLES
+    for name in (candle.name, column_of(candle).upper())
+}
 
 
 def candle_called(name: str) -> Indicator | None:
-    """The candle pattern meant by a name: `hammer`, `MorningStar`, `CDL_DOJI`."""
+    """The candle pattern meant by a name: `hammer`, `MorningStar`, `CDL_DOJI`, `three_white_soldiers`."""
     return _BY_NAME.get(name.upper().removeprefix("CDL").replace("_", ""))

@@ -68,7 +68,7 @@ def explain(
 
 
 def lines_of(trigger_id: str, found: "Explained", registered_at: int, *, readers: Mapping[str, int]) -> Iterator[str]:
-    """`readers`: by view, the number of triggers that read it."""
+    """`readers`: by registered view, the number of triggers that read it."""
     told = found.explanation
     span = f"{_time(told.first)} to {_time(told.last)}"
     yield f"{trigger_id} over {', '.join(found.tickers) or 'all tickers'}: {told.rows:,} {found.what}"
@@ -76,8 +76,9 @@ def lines_of(trigger_id: str, found: "Explained", registered_at: int, *, readers
     if told.first is not None and told.first < registered_at:
         yield f"(rows from before its registration, {format_nanoseconds(registered_at)}, count here as well)"
     for name in found.views:
-        count = readers[name]
-        yield f"view {name}: computed once for the {_count(count, 'trigger')} that read{'s' if count == 1 else ''} it"
+        count = readers.get(name)
+        whom = "all triggers" if count is None else f"the {_count(count, 'trigger')}"
+        yield f"view {name}: computed once for {whom} that read{'s' if count == 1 else ''} it"
     for stage in told.stages:
         yield ""
         yield from _stage_lines(stage)

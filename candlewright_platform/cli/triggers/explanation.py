@@ -36,8 +36,8 @@ _MOST_TICKERS = 20
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """`what`: what it ran over, such as `bars of 1m`; empty `tickers` mean all. `views`: the registered views that are
-    computed once for all triggers that read them.
+    """`what`: what it ran over, such as `bars of 1m`; empty `tickers` mean all. `views`: the registered and built-in
+    views that are computed once for all triggers that read them.
     """
 
     explanation: Explanation
@@ -46,8 +46,8 @@ class Explained:
     views: tuple[str, ...] = ()
 
     def to_dict(self, trigger_id: str, readers: Mapping[str, int]) -> dict[str, Any]:
-        """For JSON. `readers`: by view, the number of triggers that read it."""
-        views = [{"name": name, "triggers": readers[name]} for name in self.views]
+        """For JSON. `readers`: by registered view, the number of triggers that read it."""
+        views = [{"name": name, "triggers": readers.get(name)} for name in self.views]
         about = {"trigger_id": trigger_id, "tickers": list(self.tickers), "over": self.what, "views": views}
         return about | self.explanation.to_dict()
 

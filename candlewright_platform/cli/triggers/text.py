@@ -101,13 +101,13 @@ def show_language(name: str | None, output: Output) -> None:
         print(language_json())
         return
     known = language()
-    entries = [*known["functions"], *known["forms"]]
+    entries = [*known["functions"], *known["forms"], *known["views"]]
     if name is None:
         for entry in entries:
             _print_entry(entry, labels=())
         return
     wanted = " ".join(name.upper().split())
-    found = [entry for entry in entries if entry["name"] == wanted]
+    found = [entry for entry in entries if entry["name"].upper() == wanted]
     if not found:
         names = {entry["name"] for entry in entries}
         say(f"the trigger language has no {name}. {closest(wanted, names)}".strip())
@@ -120,7 +120,7 @@ def show_language(name: str | None, output: Output) -> None:
 
 
 def _print_entry(entry: Mapping[str, str], *, labels: Sequence[str]) -> None:
-    print(wrapped(entry.get("signature") or entry["form"], sys.stdout))
+    print(wrapped(entry.get("signature") or entry.get("form") or entry["name"], sys.stdout))
     print(wrapped(f"    {entry['text']}", sys.stdout))
     for label in labels:
         if label in entry:

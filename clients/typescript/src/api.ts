@@ -304,6 +304,8 @@ export interface Language {
   functions: FunctionEntry[];
   /** Parameters with a special meaning. */
   parameters: NamedText[];
+  /** Views that need not be registered. */
+  views: NamedText[];
   /** Columns by table. */
   tables: Record<string, ColumnEntry[]>;
 }

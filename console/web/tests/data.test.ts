@@ -59,10 +59,11 @@ test("periods, spans and prices are formatted for people", () => {
 test("functions are completed with their signatures, clauses with their forms", () => {
   const rsi = { name: "RSI", signature: "RSI(x, n)", text: "strength", nulls: "NULL at first", example: "RSI(price, 14)" };
   const group = { name: "GROUP BY", form: "GROUP BY columns", text: "groups" };
-  const found = completions({ functions: [rsi], forms: [group], keywords: ["GROUP", "GROUP BY"] });
+  const hammer = { name: "hammer", text: "the bars with this pattern" };
+  const found = completions({ functions: [rsi], forms: [group], views: [hammer], keywords: ["GROUP", "GROUP BY"] });
   assert.deepEqual(
     found.map(({ label, detail }) => label + (detail ?? "")),
-    ["RSI(x, n)", "GROUP BY columns", "GROUP"],
+    ["RSI(x, n)", "GROUP BY columns", "hammer", "GROUP"],
   );
   assert.equal(found[0]?.info, "strength\nNULL at first\nRSI(price, 14)");
   assert.deepEqual(columnCompletion({ name: "price", type: "DOUBLE", text: "" }), {

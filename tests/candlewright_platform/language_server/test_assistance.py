@@ -77,6 +77,9 @@ def test_completions_fit_their_position() -> None:
     assert labels("SELECT o. FROM ohlc o", 0, 9) == set(INPUTS["ohlc"].schema.names)
     assert labels(FALL, 5, FALL.split("\n")[5].index(":") + 1) == {"limit"}
     assert {"D"} <= labels(FALL, 3, 11)
+    assert {"close", "candle_patterns", "hammer"} <= labels("SELECT  FROM hammer", 0, 7)
+    assert "price" not in labels("SELECT  FROM hammer", 0, 7)
+    assert {"close", "value", "doji"} <= labels("SELECT h. FROM hammer h", 0, 9)
     (rsi,) = [each for each in completions("", 0, 0, views={}) if each.label == "RSI"]
     assert rsi.detail == "RSI(x, n)" and "Wilder" in rsi.text
 
@@ -95,6 +98,11 @@ def test_completions_fit_their_position() -> None:
 def test_help_describes_the_word_under_the_cursor(line: int, word: str, wanted: str | None) -> None:
     found = help_at(FALL, line, FALL.split("\n")[line].index(word) + 1)
     assert (found is None) if wanted is None else (found is not None and wanted in found.text)
+
+
+def test_help_describes_a_built_in_view() -> None:
+    found = help_at("SELECT * FROM hammer", 0, 16)
+    assert found is not None and "a small body over a long lower shadow" in found.text
 
 
 def test_a_text_that_cannot_be_read_keeps_its_layout() -> None:

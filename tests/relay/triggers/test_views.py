@@ -178,6 +178,7 @@ async def test_the_async_twin_makes_the_same_calls(start_relay: Start) -> None:
             assert (await c.views.add("large", LARGE)).is_new
             assert [each.name for each in await c.views.list()] == ["large"]
             assert (await c.views.show("large")).sql == LARGE
+            assert len(await c.views.list(built_in=True)) == 62
             await c.views.remove("large")
             assert await c.views.list() == []
 
@@ -203,6 +204,8 @@ def test_the_command_line(start_relay: Start, monkeypatch: pytest.MonkeyPatch) -
         assert run("show", "large")[1] == SMALL
         assert run("remove", "large")[0] == 1
         assert run("add", "other", "--sql", "SELECT prise FROM ticks")[0] == 1
+        assert run("show", "hammer")[1].endswith("WHERE value <> 0")
+        assert "CDL_TWO" not in run("list", "--built-in", "--output", "json")[1]
         c.triggers.remove("t")
         assert json.loads(run("remove", "large", "--output", "json")[1]) == {"name": "large", "status": "REMOVED"}
 
@@ -235,6 +238,46 @@ def test_a_text_is_checked_and_tried_over_registered_views(
         missing = run("check", "--view", "other")
         assert missing.exit_code == 1
         assert "no view other is registered" in str(missing.exception or missing.stderr)
+
+
+HAMMERS = "SELECT ticker, value FROM hammer"
+
+
+def test_built_in_views_are_shown_and_read_without_being_registered(start_relay: Start) -> None:
+    platform = start_relay()
+    with client_of(platform) as c:
+        assert c.views.list() == []
+        found = {each.name: each for each in c.views.list(built_in=True)}
+        assert len(found) == 62 and {"hammer", "three_white_soldiers", "candle_patterns"} <= found.keys()
+        hammer = c.views.show("Hammer")
+        assert hammer == found["hammer"]
+        assert (hammer.version, hammer.columns["value"], "CDL_HAMMER(open, " in hammer.sql) == (0, "DOUBLE", True)
+        assert len(found["candle_patterns"].columns) == len(hammer.columns) - 1 + 61
+        c.views.add("strong", "SELECT * FROM hammer WHERE close > open")
+        assert c.views.show("strong").reads == ()
+        c.triggers.add(HAMMERS, trigger_id="t").close()
+        c.triggers.add("SELECT * FROM strong", trigger_id="s").close()
+        entries = pipeline.entries(platform.bus)
+        assert [dict(entries[name].registration.views).keys() for name in "ts"] == [set(), {"strong"}]
+
+
+def test_the_name_of_a_built_in_view_is_refused_unless_it_was_in_use_before(start_relay: Start) -> None:
+    platform = start_relay()
+    with client_of(platform) as c:
+        with pytest.raises(PlatformRefused, match="'hammer' is a built-in view, which other texts may read; choose"):
+            c.views.add("Hammer", LARGE)
+        with pytest.raises(PlatformRefused, match="'hammer' is a built-in view, which cannot be removed"):
+            c.views.remove("hammer")
+    platform.relay.close()
+    platform.bus.put(bus_topics.TABLE_VIEWS, {"hammer": rec.ViewEntry(name="hammer", sql=LARGE).SerializeToString()})
+    with client_of(start_relay(platform.bus)) as c:
+        assert [each.sql for each in (*c.views.list(), c.views.show("hammer"))] == [LARGE, LARGE]
+        assert c.views.add("hammer", SMALL, replace=True).is_new
+        c.triggers.add("SELECT price FROM hammer", trigger_id="t").close()
+        assert dict(pipeline.entries(platform.bus)["t"].registration.views) == {"hammer": SMALL}
+        c.triggers.remove("t")
+        c.views.remove("hammer")
+        assert c.views.show("hammer").version == 0
 
 
 def test_triggers_may_not_read_each_others_events_in_a_circle(start_relay: Start) -> None:

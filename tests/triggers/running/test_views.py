@@ -15,7 +15,7 @@ from candlewright_cep.streaming.stages.stages import OverStage
 from protobuf import records_pb2 as records
 from tests.rounds import seeds
 from tests.triggers.records.test_asked_for import WALL, asked, seconds
-from tests.triggers.trigger_records import OTHER, TICKER, bar, batch, prices, remove, rows
+from tests.triggers.trigger_records import OTHER, TICKER, bar, batch, candle, prices, register, remove, rows
 from triggers.partition import TriggerOutput, TriggerPartition
 from triggers.running import registry, shares, trigger, views
 from triggers.texts.check import CompiledTrigger, TriggerRules, compile_trigger
@@ -440,6 +440,29 @@ def test_bars_of_every_period_are_kept_apart() -> None:
     output = partition.process([], bars=[bar(1, 3.0), bar(5, 4.0, 300)])
     assert partition.views == 1
     assert _fired(output, "old") == [("a", 2.0), ("b", 2.0), ("a", 5.0)]
+
+
+def test_texts_over_a_built_in_view_compute_it_once(computed: Counter[int]) -> None:
+    texts = {
+        "hammers": "SELECT ticker, value FROM hammer",
+        "low": "SELECT ticker, value FROM hammer WHERE close < 99",
+        "both": "SELECT ticker, hammer AS value FROM candle_patterns WHERE doji > 0 OR hammer > 0",
+        "turned": "SELECT ticker, doji AS value FROM candle_patterns WHERE hammer < doji",
+        "written": "SELECT ticker, value FROM (SELECT *, CDL_HAMMER(open, high, low, close) OVER (PARTITION BY ticker "
+        "ORDER BY open_time) AS value FROM ohlc) WHERE value > 0",
+    }
+    partition = TriggerPartition()
+    partition.process([], controls=[register(name, sql, TICKER) for name, sql in texts.items()])
+    found = []
+    for minute in range(60):
+        # Now and then a hammer, or a doji.
+        high, low, close = {5: (100.0, 90.0, 99.2), 6: (101.0, 99.0, 100.0)}.get(minute % 7, (101.0, 99.0, 101.0))
+        output = partition.process([], bars=[candle(minute, 100.0, high, low=low, close=close)])
+        found += _fired(output, "value")
+        partition = TriggerPartition.load(partition.save())
+    counts = Counter(name for name, value in found if value)
+    assert counts["hammers"] == counts["written"] > 3
+    assert computed == {1: 2 * 60, 2: 60}
 
 
 def test_windows_that_a_clock_ends_without_rows_reach_their_trigger() -> None:

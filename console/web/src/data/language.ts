@@ -15,6 +15,11 @@ export interface Form {
   text: string;
 }
 
+export interface View {
+  name: string;
+  text: string;
+}
+
 export interface Column {
   name: string;
   type: string;
@@ -26,11 +31,13 @@ export interface Language {
   types: string[];
   forms: Form[];
   functions: Entry[];
+  /** Views that need not be registered. */
+  views: View[];
   /** Columns by table. */
   tables: Record<string, Column[]>;
 }
 
-const NOTHING: Language = { keywords: [], types: [], forms: [], functions: [], tables: {} };
+const NOTHING: Language = { keywords: [], types: [], forms: [], functions: [], views: [], tables: {} };
 let known: Promise<Language> | undefined;
 
 /** Read once; without it an editor lacks only completion. */
@@ -51,8 +58,8 @@ interface Completion {
   boost?: number;
 }
 
-/** Functions with their signatures, clauses with their forms, and all other key words. */
-export function completions({ functions, forms, keywords }: Omit<Language, "types" | "tables">): Completion[] {
+/** Functions with their signatures, clauses with their forms, built-in views, and all other key words. */
+export function completions({ functions, forms, views, keywords }: Omit<Language, "types" | "tables">): Completion[] {
   const first = new Set(forms.map(({ name }) => name));
   return [
     ...functions.map(({ name, signature, text, nulls, example }) => ({
@@ -63,6 +70,7 @@ export function completions({ functions, forms, keywords }: Omit<Language, "type
       boost: 1,
     })),
     ...forms.map(({ name, form, text }) => ({ label: name, type: "keyword", detail: form.slice(name.length), info: text })),
+    ...views.map(({ name, text }) => ({ label: name, type: "class", info: text })),
     ...keywords.filter((word) => !first.has(word)).map((label) => ({ label, type: "keyword", boost: -1 })),
   ];
 }

@@ -217,7 +217,7 @@ PLANTED = {
 }
 
 
-def _candles(seed: int) -> Bars:
+def candles(seed: int) -> Bars:
     """Sizes are eighths, so that sums are exact, and equal sizes are equal in TA-Lib too."""
     chance = np.random.default_rng(seed)
     rows = 6_000
@@ -241,7 +241,7 @@ def _candles(seed: int) -> Bars:
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_candle_patterns_are_found_where_ta_lib_finds_them(seed: int) -> None:
-    bars = _candles(seed)
+    bars = candles(seed)
     taken = {name: [0.4, 0.7][seed] for name in CANDLES if INDICATORS[name].numbers}
     calls = ", ".join(
         f"{_call(INDICATORS[name], [taken[name]] if name in taken else [])} OVER w AS {name}" for name in CANDLES
@@ -266,7 +266,7 @@ def test_the_candle_patterns_are_all_of_ta_lib() -> None:
 
 @pytest.mark.parametrize("name", [name for name in CANDLES if INDICATORS[name].numbers])
 def test_a_penetration_that_is_left_out_is_that_of_ta_lib(name: str) -> None:
-    bars = _candles(3)
+    bars = candles(3)
     found = _values(_table(bars, set()), _call(INDICATORS[name], []))
     assert [value or 0 for value in found] == getattr(talib, name.replace("_", ""))(*bars.values()).tolist()
 

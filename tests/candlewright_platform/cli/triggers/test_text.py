@@ -62,7 +62,9 @@ def test_the_language_is_shown_whole_or_by_name() -> None:
     one = json.loads(CliRunner().invoke(app, ["trigger", "language", "rsi", "--output", "json"]).stdout)
     assert one["signature"] == "RSI(x, n)" and one["nulls"].startswith("NULL while it warms up")
     whole = json.loads(CliRunner().invoke(app, ["trigger", "language", "--output", "json"]).stdout)
-    assert {"functions", "forms", "keywords", "types", "parameters", "tables"} == whole.keys()
+    assert {"functions", "forms", "keywords", "types", "parameters", "views", "tables"} == whole.keys()
+    view = CliRunner().invoke(app, ["trigger", "language", "three_outside"])
+    assert view.stdout.startswith("three_outside\n    the bars with this pattern: ")
     unknown = CliRunner().invoke(app, ["trigger", "language", "rsy"])
     assert unknown.exit_code == 1 and "did you mean 'RSI'?" in unknown.stderr
 

@@ -1,0 +1,99 @@
+"""Finds the columns of a view that a text reads, so that the others need not be computed."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from candlewright_cep.binding.expressions import Column, Expression, walk
+from candlewright_cep.matching.recognize import columns_of
+from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.plans import (
+    AsofJoin,
+    Filter,
+    Group,
+    Join,
+    Limited,
+    Match,
+    Narrowed,
+    Plan,
+    Project,
+    Renamed,
+    Scan,
+    Sort,
+    Union,
+    Values,
+)
+from candlewright_cep.planning.windows import WindowTable
+
+__all__ = ["columns_read"]
+
+_Wanted = Iterator[tuple[Any, set[int]]]
+
+
+def columns_read(plan: Plan, view: str) -> frozenset[str]:
+    """The columns of the registered view `view` that the plan reads. Other registered views are computed whole, because
+    other texts read them too.
+    """
+    found: set[str] = set()
+    pending: list[tuple[Any, set[int]]] = [(plan, _all(plan))]
+    while pending:
+        node, wanted = pending.pop()
+        if isinstance(node, Renamed) and node.registered == view:
+            found |= {node.inner.fields[index].name for index in wanted}
+        elif isinstance(node, Renamed) and node.registered:
+            pending.append((node.inner, _all(node.inner)))
+        else:
+            pending += _below(node, wanted)
+    return frozenset(found)
+
+
+def _all(plan: Plan) -> set[int]:
+    return {*range(len(plan.fields))}
+
+
+def _below(node: Any, wanted: set[int]) -> _Wanted:
+    """The nodes that this one reads, and which of their columns; `wanted` are those of its own that are read."""
+    match node:
+        case Scan() | Values():
+            return
+        case Renamed() | Narrowed() | Limited():
+            yield node.inner, wanted
+        case Filter():
+            yield node.inner, wanted | _read([node.condition])
+        case Sort():
+            yield node.inner, wanted | _read(key.expression for key in node.keys)
+        case Project():
+            yield node.inner, _read(node.expressions[index] for index in wanted)
+        case Union():
+            yield from ((branch, wanted) for branch in node.branches)
+        case Join() | AsofJoin():
+            yield from _below_join(node, wanted)
+        case Group():
+            yield node.inner, _read([*node.keys, *node.aggregates])
+        case Match():
+            yield node.inner, {*columns_of(node.recognize)}
+        case WindowTable():
+            yield node.inner, (wanted & _all(node.inner)) | {node.time_column, *node.partition}
+        case Over() if node.window.recognize is None:
+            width = len(node.inner.fields)
+            called = (function for place, function in enumerate(node.functions, width) if place in wanted)
+            keys = _read(key.expression for key in node.window.order) | {*node.window.partition}
+            arguments = _read(argument for function in called for argument in function.arguments)
+            yield node.inner, (wanted & _all(node.inner)) | arguments | keys
+        case _:
+            yield node.inner, _all(node.inner)
+
+
+def _below_join(node: Join | AsofJoin, wanted: set[int]) -> _Wanted:
+    width = len(node.left.fields)
+    rest = node.rest if isinstance(node, Join) else None
+    both = wanted | (_read([rest]) if rest is not None else set())
+    lefts = [left for left, _ in node.keys] + ([node.band.left] if node.band is not None else [])
+    rights = [right for _, right in node.keys] + ([node.band.right] if node.band is not None else [])
+    if isinstance(node, AsofJoin) and node.when is not None:
+        lefts.append(node.when)
+    yield node.left, {index for index in both if index < width} | _read(lefts)
+    yield node.right, {index - width for index in both if index >= width} | _read(rights)
+
+
+def _read(expressions: Iterable[Expression]) -> set[int]:
+    return {part.index for node in expressions for part in walk(node) if isinstance(part, Column)}
