@@ -37,6 +37,18 @@ _PATTERN = {
 _PATTERN_WORDS = frozenset(
     "BY ROW ROWS PER MATCH SKIP PAST LAST FIRST NEXT TO WITH UNMATCHED TIMEOUT SHOW OMIT EMPTY MATCHES".split()  # noqa: SIM905
 )
+#: Words that begin a part of a window, each with the further key words of that part.
+_WINDOW = {
+    **dict.fromkeys(("PARTITION", "ORDER"), frozenset({"BY"})),
+    **dict.fromkeys(("MEASURES", "INITIAL", "SEEK", "PATTERN", "SUBSET", "DEFINE"), frozenset()),
+    **dict.fromkeys(
+        ("ROWS", "RANGE", "GROUPS"),
+        frozenset("UNBOUNDED CURRENT ROW PRECEDING FOLLOWING EXCLUDE TIES NO OTHERS".split()),  # noqa: SIM905
+    ),
+    "AFTER": _PATTERN_WORDS,
+}
+#: What comes after ROWS, RANGE and GROUPS where these are not names.
+_FRAME_STARTS = frozenset({"BETWEEN", "UNBOUNDED", "CURRENT", "INTERVAL"})
 #: Words that are key words only when they occur together.
 _PAIRS = frozenset(
     {("GROUP", "BY"), ("ORDER", "BY"), ("ASOF", "JOIN"), ("WITHIN", "GROUP"), ("WITHIN", "INTERVAL")}
@@ -85,7 +97,7 @@ class _Word:
 
 @dataclass(slots=True)
 class _Group:
-    """The contents of a pair of parentheses. `kind`: query, recognize, pattern, or empty for others."""
+    """The contents of a pair of parentheses. `kind`: query, recognize, pattern, window, or empty for others."""
 
     opening: _Word
     parts: "list[_Word | _Group]"
@@ -206,6 +218,8 @@ def _grouped(words: Sequence[_Word], place: int, around: str) -> tuple[list[_Par
         inner, place = _grouped(words, place, kind)
         if place == len(words):
             raise word.token.reject("this parenthesis has no end")
+        if kind == "window":
+            _capitals_of_window(inner)
         parts.append(_Group(word, inner, words[place], kind))
         place += 1
     return parts, place
@@ -218,7 +232,47 @@ def _kind(before: Sequence[_Part], following: Sequence[_Word], around: str) -> s
         return "pattern"
     if last == "MATCH_RECOGNIZE":
         return "recognize"
+    if last == "OVER" or (last == "AS" and _is_in_window_clause(before)):
+        return "window"
     return "query" if following and following[0].upper in ("SELECT", "WITH") else ""
+
+
+def _is_in_window_clause(parts: Sequence[_Part]) -> bool:
+    heads = (part.upper for part in reversed(parts) if isinstance(part, _Word) and part.upper in _QUERY)
+    return next(heads, "") == "WINDOW"
+
+
+def _capitals_of_window(parts: Sequence[_Part]) -> None:
+    head = ""
+    for place, part in enumerate(parts):
+        if not isinstance(part, _Word) or part.token.kind is not TokenKind.NAME:
+            continue
+        if _begins_part_of_window(parts, place):
+            head = part.text = part.upper
+        elif part.upper in _WINDOW.get(head, ()):
+            part.text = part.upper
+
+
+def _begins_part_of_window(parts: Sequence[_Part], place: int) -> bool:
+    """Whether it is a key word there, and not the name of a column or variable."""
+    word = parts[place]
+    assert isinstance(word, _Word)
+    if word.upper not in _WINDOW:
+        return False
+    last = parts[place - 1] if place else None
+    if isinstance(last, _Word):
+        is_open = last.token.kind is TokenKind.SYMBOL or last.upper in RESERVED - {"END", "NULL", "TRUE", "FALSE"}
+        if is_open or last.upper in ("BY", "MEASURES", "SUBSET", "DEFINE", "TO"):
+            return False
+    following = parts[place + 1] if place + 1 < len(parts) else None
+    if word.upper == "PATTERN":
+        return isinstance(following, _Group)
+    if not isinstance(following, _Word):
+        return False
+    if word.upper in ("ROWS", "RANGE", "GROUPS"):
+        is_amount = following.token.kind in (TokenKind.NUMBER, TokenKind.PARAMETER)
+        return is_amount or following.upper in _FRAME_STARTS
+    return following.token.kind in _NAMES
 
 
 def _first(parts: Sequence[_Part]) -> str:

@@ -93,6 +93,38 @@ def test_a_pattern_in_a_window_has_the_layout_of_any_pattern() -> None:
     assert "(ORDER BY ts PATTERN (A B+ C{2,3}) DEFINE B AS p > 1)" in formatted(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("rows between unbounded preceding and current row", "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"),
+        ("order by rows rows :n preceding", "ORDER BY rows ROWS :n PRECEDING"),
+        ("base groups 3 preceding exclude no others", "base GROUPS 3 PRECEDING EXCLUDE NO OTHERS"),
+        (
+            "order by t desc range interval '5' second preceding exclude group",
+            "ORDER BY t desc RANGE INTERVAL '5' SECOND PRECEDING EXCLUDE GROUP",
+        ),
+        ("partition by define, range order by range, current", "PARTITION BY define, range ORDER BY range, current"),
+        ("rows", "rows"),
+        (
+            "order by t measures a.x as range, rows as row rows between current row and 9 following after match skip to"
+            " last b seek pattern (a b) subset u = (a, b) define a as pattern > rows and range, b as row",
+            "ORDER BY t MEASURES a.x AS range, rows AS row ROWS BETWEEN CURRENT ROW AND 9 FOLLOWING AFTER MATCH SKIP TO"
+            " LAST b SEEK PATTERN (a b) SUBSET u = (a, b) DEFINE a AS pattern > rows AND range, b AS row",
+        ),
+    ],
+)
+def test_key_words_of_a_window_are_in_capitals_and_names_are_not(text: str, wanted: str) -> None:
+    assert f"OVER ({wanted})" in formatted(f"SELECT x OVER ({text}) FROM t")
+    found = formatted(f"SELECT x FROM t WINDOW v AS (order by y), w AS ({text})")
+    assert f"w AS ({wanted})" in found and "v AS (ORDER BY y)" in found
+
+
+def test_parentheses_after_as_are_windows_only_in_their_clause() -> None:
+    text = "PATTERN (A) DEFINE A AS (rows > 1)"
+    assert "DEFINE A AS (rows > 1)" in formatted(f"SELECT * FROM t MATCH_RECOGNIZE (ORDER BY ts {text}) AS m")
+    assert "v AS (SELECT rows range FROM t)" in formatted("WITH v AS (SELECT rows range FROM t) SELECT * FROM v")
+
+
 def test_a_long_condition_is_cut_at_its_ands() -> None:
     text = " and ".join(f"price between {n} and {n + 1}" for n in range(5)) + " or size > 1"
     lines = formatted(text).splitlines()
