@@ -280,6 +280,13 @@ def dollar_bar_imbalance(chance: random.Random, *, occurs: bool) -> list[Row]:
 
 
 @market
+def staircase(chance: random.Random, *, occurs: bool) -> list[Row]:
+    """Four rising lows, the third one of which may come after a pause."""
+    pause = 3 if occurs else 12
+    return bars(chance, legs((4, 99), (3, 100.2), (3, 99.4), (pause, 100.6), (3, 99.8), (3, 101), (3, 100.2), (4, 102)))
+
+
+@market
 def quiet_then_burst(chance: random.Random, *, occurs: bool) -> list[Row]:
     quiet = [second + part / 4 for second in range(10) for part in range(3)]
     times = [*quiet, *(10 + part / 60 for part in range(50 if occurs else 6)), 11, 12]
