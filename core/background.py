@@ -106,8 +106,8 @@ def spare_startup() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Around the import of large modules, of which a sixth of the time is a search for garbage: nearly everything that
-    they make stays, and is never searched.
+    """Around the import of large modules, or the reading of a large state, of which a sixth to a third of the time is a
+    search for garbage: nearly everything that they make stays, and is never searched.
     """
     gc.disable()
     try:

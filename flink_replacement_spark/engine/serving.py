@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from bus import Bus, KeyedTables, Swap
 from candlewright.wire.errors import BusError, BusUnavailable
-from core.background import collect_rarely, spare_startup, start_thread, switch_often
+from core.background import collect_rarely, loading, start_thread, switch_often
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import Positions, worker_bus
 from flink_replacement_spark.engine.writes import Outdated, Together, Writes
@@ -145,6 +145,12 @@ class Owner(Protocol):
 
     def is_done(self, step: Step) -> bool:
         """Whether all effects of the step are on the bus, so it need not run again."""
+        ...
+
+    def resume(self, step: Step) -> None:
+        """Read the state that `step`, or the one after it if that is done, begins with. Until then, the owner's task
+        does not count as serving.
+        """
         ...
 
     def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
@@ -399,20 +405,23 @@ def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
     """Serve the owners of task `number`, each on a thread, until one fails; raises its error."""
     switch_often()
     collect_rarely()
-    spare_startup()
     url, query_id = serving.orders()
     bus = worker_bus(url)
     steps = Steps(bus, query_id, serving.run_id)
+    served = [owner.of(url, query_id) for owner in owners[number :: serving.tasks]]
+    with loading():
+        for owner in served:
+            owner.resume(steps.newest(owner.name))
     tally, stopping = _Tally(), threading.Event()
     failures: SimpleQueue[BaseException] = SimpleQueue()
 
     threads = [
         start_thread(
             f"{serving.name}-{owner.name}",
-            partial(serve, owner.of(url, query_id), steps, stopping, on_done=tally.add),
+            partial(serve, owner, steps, stopping, on_done=tally.add),
             on_failure=failures.put,
         )
-        for owner in owners[number :: serving.tasks]
+        for owner in served
     ]
     try:
         while True:

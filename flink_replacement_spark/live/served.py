@@ -52,6 +52,9 @@ class LiveOwner:
         """Whether the step's state is stored, which happens last."""
         return StateStore(self._bus, self.query_id).pointer(self.partition).newest >= step.number
 
+    def resume(self, step: Step) -> None:
+        """Nothing: the state takes milliseconds to read, and the first step does it."""
+
     def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
         self._few_records.clear()
         at = before.end or self.first()

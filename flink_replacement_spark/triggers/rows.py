@@ -40,6 +40,7 @@ __all__ = [
     "publish_events",
     "publish_progress",
     "reads_events",
+    "resume",
     "run_step",
 ]
 
@@ -113,6 +114,19 @@ def due_after(query_id: str, owner: int, now_ns: int) -> int | None:
     """
     cached = _CACHE.get((query_id, owner))
     return None if cached is None else cached.live.due_after(now_ns)
+
+
+def resume(bus: Bus, query_id: str, batch_id: int, *, owner: int, rules: TriggerRules) -> None:
+    """Read the owner's state before micro-batch `batch_id`, so that its first step need not: it takes seconds with
+    thousands of different texts.
+    """
+    store = PartStore(bus, query_id)
+    base = store.base_of(owner, batch_id)
+    kept = _CACHE.get((query_id, owner))
+    if base < 0 or (kept is not None and kept.stored.base == base):
+        return
+    if (found := _resume(store, owner, base, rules)) is not None:
+        _CACHE[query_id, owner] = _Kept(*found, {})
 
 
 @dataclass(frozen=True, slots=True)

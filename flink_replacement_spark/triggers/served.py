@@ -17,7 +17,7 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
 from flink_replacement_spark.engine.writes import Writes
-from flink_replacement_spark.triggers.rows import due_after, is_active, is_behind, reads_events, run_step
+from flink_replacement_spark.triggers.rows import due_after, is_active, is_behind, reads_events, resume, run_step
 from flink_replacement_spark.triggers.source import (
     BEHIND,
     ROWS,
@@ -69,6 +69,10 @@ class TriggerOwner:
     def is_done(self, step: Step) -> bool:
         """Whether the step is done. A step that changed no state is not marked, and runs again."""
         return PartStore(self._bus, self.query_id).newest(self.owner) >= step.number
+
+    def resume(self, step: Step) -> None:
+        batch_id = step.number + self.is_done(step)
+        resume(self._bus, self.query_id, batch_id, owner=self.owner, rules=self.rules)
 
     def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
         self._few_records.clear()

@@ -61,7 +61,9 @@ def served(bus: Bus, query_id: str, cache: OwnCache, *, owners: Sequence[Callabl
     def run(make: Callable[[], Owner]) -> None:
         while not stopping.is_set():
             try:
-                serve(make(), Steps(bus, query_id), stopping, on_done=lambda done: None)
+                owner, steps = make(), Steps(bus, query_id)
+                owner.resume(steps.newest(owner.name))
+                serve(owner, steps, stopping, on_done=lambda done: None)
             except BusError:
                 # Killed, or outdated by the other task.
                 cache.kept.clear()

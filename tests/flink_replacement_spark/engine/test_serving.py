@@ -58,6 +58,9 @@ class _Counting:
     def is_done(self, step: Step) -> bool:
         return step.number in self.done
 
+    def resume(self, step: Step) -> None:
+        pass
+
     def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = 0.0) -> Step | None:
         if before.number == 9:
             self.stopping.set()
@@ -244,6 +247,32 @@ def test_tasks_wait_for_orders_of_their_run() -> None:
     serving.join(10)
     assert [str(error) for error in failures] == ["it failed"]
     assert Steps(bus, "q").newest("0") == step(3, 4) and Steps(bus, "earlier").newest("0") is NO_STEP
+
+
+@dataclass
+class _Large(_Counting):
+    """Takes until `resumed` to read its state."""
+
+    resumed: threading.Event = field(default_factory=threading.Event)
+
+    def resume(self, step: Step) -> None:
+        assert self.resumed.wait(10)
+
+
+def test_a_task_counts_as_serving_once_its_owners_have_their_state() -> None:
+    bus, owner = FreshBus(), _Large()
+    serving = Serving(bus.url, "live", "run", tasks=1, interval_seconds=0.01)
+    serving.begin(bus.url, "q")
+    reports = Reports(bus, serving)
+    rows = [pa.RecordBatch.from_pydict({"value": [0]})]
+    failures: list[BaseException] = []
+    thread = start_thread("task", lambda: list(task(serving, [owner])(rows)), on_failure=failures.append)
+    thread.join(0.3)
+    assert reports.news() == (0, Done()) and not reports.is_complete and not owner.ran
+    owner.resumed.set()
+    thread.join(10)
+    reports.news()
+    assert reports.is_complete and [str(error) for error in failures] == ["it failed"]
 
 
 def test_orders_name_the_term_and_no_password() -> None:

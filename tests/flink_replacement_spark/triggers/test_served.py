@@ -19,7 +19,7 @@ from candlewright.wire import tick_columns
 from core.settings import Settings
 from flink_replacement_spark.cep import evaluate
 from flink_replacement_spark.engine import serving
-from flink_replacement_spark.engine.serving import Steps, serve
+from flink_replacement_spark.engine.serving import Step, Steps, serve
 from flink_replacement_spark.triggers import rows as trigger_rows
 from flink_replacement_spark.triggers import served as trigger_served
 from flink_replacement_spark.triggers import store as trigger_store
@@ -222,6 +222,40 @@ def test_a_step_of_a_version_that_read_no_events_is_continued(
     assert following is not None and bus_topics.TRIGGER_EVENTS in following.end
     one.run(steps.advance(one.name, step, following))
     assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [1]
+
+
+def test_an_owner_that_resumes_has_its_state_before_the_first_record(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)
+    trigger_rows._CACHE.clear()
+    one, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
+
+    def advanced(before: Step) -> Step:
+        planned = one.next(before)
+        assert planned is not None
+        return steps.advance(one.name, before, planned)
+
+    step = steps.newest(one.name)
+    one.resume(step)
+    assert not trigger_rows._CACHE, "there is no state yet"
+    register(bus, "a", "price > 0", ONE)
+    step = advanced(step)
+    one.run(step)
+    for number, was_done in ((1, True), (2, False)):
+        if not was_done:
+            feed.trades(bus, ONE, number, prices=[number])
+            step = advanced(step)
+        trigger_rows._CACHE.clear()
+        one.resume(step)
+        with monkeypatch.context() as patched:
+            # Called again, it would fail.
+            patched.setattr(trigger_rows, "_resume", None)
+            if was_done:
+                feed.trades(bus, ONE, number, prices=[number])
+                step = advanced(step)
+            one.run(step)
+    assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [1, 2]
 
 
 def test_an_outdated_process_carries_out_the_step_that_the_other_planned(
