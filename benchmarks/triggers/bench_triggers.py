@@ -9,6 +9,10 @@ counts. Settings, as in `trigger_engine`: `shared` - one text, each trigger over
 has a different text (conditions, patterns, windows), over one ticker. `ratio` is the time with 1,000 triggers over that
 with one (else of the largest count over the smallest), `cpu_ratio` the same for the CPU time of all processes. The
 floor is the same read with one empty pass, on the bus of the first count.
+
+One trigger takes only the rows of its ticker, as it would on a platform, while 1,000 take those of all. `over_all` is
+the cost of the fewest triggers that take every row: one for each kind of text, over all tickers with that kind.
+`cpu_ratio_over_all`, for each count, is the CPU time over that: what it costs that the triggers are many.
 """
 
 import argparse
@@ -24,7 +28,7 @@ from pyspark.sql import SparkSession
 from benchmarks.measuring.process_tree import ProcessTree
 from benchmarks.measuring.spark_master import TWO_CORES, add_master
 from benchmarks.measuring.tick_feed import MAX_BYTES
-from benchmarks.triggers.trigger_engine import Ticks, registrations
+from benchmarks.triggers.trigger_engine import KINDS, Ticks, registrations
 from benchmarks.triggers.trigger_stage import (
     HeldQuery,
     events_on_topic,
@@ -66,10 +70,17 @@ def run(
         session = start_session(settings_of(folder, "", master))
         stack.callback(session.stop)
         session.dataSource.register(TriggerSource)
+        names = Ticks(symbols).names
         costs = [
-            _cost(session, folder / str(count), setting, count, rows, symbols, rounds, has_floor=not place)
+            {"triggers": count}
+            | _cost(
+                session, folder / str(count), _asked(setting, count, names), rows, symbols, rounds, has_floor=not place
+            )
             for place, count in enumerate(counts)
         ]
+        over_all = _cost(session, folder / "all", _over_all(setting, names), rows, symbols, rounds, has_floor=False)
+    for cost in costs:
+        cost["cpu_ratio_over_all"] = round(cost["cpu_seconds"] / over_all["cpu_seconds"], 2)
     few, many = _pair(costs)
     return {
         "rows": rows,
@@ -81,15 +92,28 @@ def run(
         "setting": setting,
         "symbols": symbols,
         "costs": costs,
+        "over_all": over_all,
         "ratio_of": [many["triggers"], few["triggers"]],
         "ratio": round(many["seconds"] / few["seconds"], 2),
         "cpu_ratio": round(many["cpu_seconds"] / few["cpu_seconds"], 2),
     }
 
 
+def _asked(setting: str, count: int, names: Sequence[str]) -> list[records.TriggerRegistration]:
+    return [records.TriggerControl.FromString(control).register for control in registrations(setting, count, names)]
+
+
+def _over_all(setting: str, names: Sequence[str]) -> list[records.TriggerRegistration]:
+    """One trigger for each kind of text, over the tickers that have that kind if each has one trigger."""
+    found = _asked(setting, KINDS if setting == "distinct" else 1, names)
+    for place, registration in enumerate(found):
+        registration.tickers[:] = names[place :: len(found)]
+    return found
+
+
 def _cost(
-    session: SparkSession, folder: Path, setting: str, count: int, rows: int, symbols: int, rounds: int, *,
-    has_floor: bool,
+    session: SparkSession, folder: Path, asked: Sequence[records.TriggerRegistration], rows: int, symbols: int,
+    rounds: int, *, has_floor: bool,
 ) -> dict[str, Any]:  # fmt: skip
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync="no"))
@@ -100,8 +124,7 @@ def _cost(
         triggers = start_triggers(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/triggers")
         stack.callback(triggers.stop)
         ticks = Ticks(symbols)
-        controls = map(records.TriggerControl.FromString, registrations(setting, count, ticks.names))
-        register(bus, [control.register for control in controls])
+        register(bus, asked)
         queries = [triggers]
         if has_floor:
             floor = start_floor(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/floor")
@@ -122,7 +145,6 @@ def _cost(
             found = events_on_topic(bus) - before
     seconds = min(time for time, _ in times)
     cost = {
-        "triggers": count,
         "seconds": round(seconds, 3),
         "rows_per_second": round(rows / seconds),
         "cpu_seconds": round(min(cpu for _, cpu in times), 2),

@@ -27,6 +27,8 @@ from candlewright.wire.tick_columns import TickColumns, encode
 from protobuf import records_pb2 as records
 from triggers.partition import TriggerPartition
 
+#: Of texts in the setting `distinct`.
+KINDS = 3
 V_SHAPE = (
     "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
     "MEASURES FIRST(ts_ns) AS t0, LAST(ts_ns) AS t1, FIRST(price) AS first_price, LAST(D.price) AS bottom, "
@@ -141,7 +143,7 @@ def registrations(setting: str, count: int, names: Sequence[str]) -> Iterator[by
 
 def _distinct(number: int) -> tuple[str, dict[str, str]]:
     """Distinct texts; a third each are conditions, patterns and windows."""
-    kind = number % 3
+    kind = number % KINDS
     if kind == 0:
         return f"price > {1900 + number * 0.01:.2f} AND size >= :min_size", {"min_size": f"{5 + number % 50 / 10}"}
     if kind == 1:

@@ -41,6 +41,8 @@ def test_events_are_those_of_the_library() -> None:
     one, all_of_them = result["costs"]
     assert all_of_them["result_rows"] == expected > 20
     assert 0 < one["result_rows"] < expected
+    assert result["over_all"]["result_rows"] == expected, "one trigger over all tickers finds them, too"
+    assert all_of_them["cpu_ratio_over_all"] > 0
     assert result["result_rows"] == one["result_rows"] + expected
     assert result["ratio_of"] == [SYMBOLS, 1]
     assert result["ratio"] == round(all_of_them["seconds"] / one["seconds"], 2)
