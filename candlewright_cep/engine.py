@@ -50,7 +50,7 @@ class CompiledQuery:
     @property
     def warnings(self) -> tuple[str, ...]:
         of_matches = (warning for match in self.matches for warning in match.recognize.warnings)
-        return tuple(dict.fromkeys((*of_matches, *self.planned)))
+        return tuple(dict.fromkeys((*of_matches, *self.planned, *doubts(self.plan))))
 
     def run(self, tables: Mapping[str, pa.Table]) -> pa.Table:
         """Evaluate over finished inputs.
@@ -156,14 +156,13 @@ def compile_view(
 def _compiled(sql: str, planner: Planner, plan: Plan) -> CompiledQuery:
     raise_noted()
     columns = tuple((field.name, field.type) for field in plan.fields if not field.hidden)
-    warnings = (*planner.warnings, *doubts(plan))
     return CompiledQuery(
         text=sql,
         plan=plan,
         columns=columns,
         matches=tuple(planner.matches),
         limits=planner.limits,
-        planned=warnings,
+        planned=tuple(planner.warnings),
         views=planner.registered.names,
     )
 
