@@ -473,7 +473,7 @@ def view_list(
     config: Config = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """List registered views, and how many triggers read each.
+    """List views, and how many triggers read each.
 
     Example: candlewright view list --output json
     """
@@ -486,7 +486,7 @@ def view_list(
 def view_show(
     name: ViewName, output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0
 ) -> None:
-    """One view, registered or built in: its columns, what it reads, what reads it, and its text.
+    """One view: its columns, what it reads, what reads it, and its text.
 
     Example: candlewright view show large
     """

@@ -72,6 +72,17 @@ def test_plans_and_explanations_say_how_many_triggers_a_view_is_computed_for(
     assert json.loads(shown.stdout)["views"] == [{"name": "smooth", "triggers": 2}]
 
 
+def test_a_trigger_over_a_built_in_view_is_planned_and_explained(run: Run) -> None:  # noqa: F811
+    add(run, "found", "SELECT * FROM engulfing", "--ticker", TICKER, "--param", "period_seconds=60")
+    shown = run("plan", "found")
+    assert shown.exit_code == 0, shown.output
+    assert "view engulfing: the steps so far run once for all triggers that read it" in " ".join(shown.stdout.split())
+    shown = run("explain", "found", "--at", "2024-01-01T03:00")
+    assert "view engulfing: computed once for all triggers that read it" in shown.stdout.splitlines()
+    shown = run("explain", "found", "--at", "2024-01-01T03:00", "--output", "json")
+    assert json.loads(shown.stdout)["views"] == [{"name": "engulfing", "triggers": None}]
+
+
 def test_a_plan_without_measurements_gives_the_reason(run: Run) -> None:  # noqa: F811
     assert "--ticker names the tickers" in run("plan", "price > 3").stdout
     shown = run("plan", "price > 3", "--ticker", "ETH/USDT.KRAKEN").stdout
