@@ -38,7 +38,7 @@ from candlewright_cep.work import WorkLimit
 
 #: A partition, and where its new rows begin and end.
 New = tuple[Partition, int, int]
-#: A partition with this many retained rows has them copied only once they are in more than this many pieces.
+#: A batch copies no kept rows of a partition with this many; once they are in so many pieces, small ones are merged.
 MANY_KEPT, MOST_PIECES = 256, 32
 #: So few rows are tested again rather than selected.
 _FEW_ROWS = 16
@@ -503,15 +503,17 @@ class MatchStream:
             first = max(part.first_row, needed - self._before_match)
             low, old = start + first - part.first_row, end - fresh
             part.first_row, part.count = first, end - low
-            if old - low < MANY_KEPT or len(part.pieces) >= MOST_PIECES:
+            if old - low < MANY_KEPT:
                 self._retained.release(part.pieces)
             else:
                 self._retained.release(part.pieces, old - low)
                 low = old
+                if len(part.pieces) >= MOST_PIECES:
+                    low -= self._retained.release_small(part.pieces, fresh)
             keep.append((low, end))
         lengths = [high - low for low, high in keep]
         if len(keep) == 1:
-            kept = together.rows.part(keep[0][0], lengths[0])
+            kept = together.part(keep[0][0], lengths[0])
         else:
             kept = together.take(ranges(np.array([low for low, _ in keep], np.int64), np.array(lengths, np.int64)))
         self._retained.add([part.pieces for part in parts], lengths, compact(kept, self._columns))

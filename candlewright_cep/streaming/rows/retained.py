@@ -64,6 +64,18 @@ class Gathered:
         of_span, firsts, lengths = np.array(self._spans, np.int64).reshape(len(self._spans), 3).T
         return firsts + self._offsets[of_span], lengths, lengths.cumsum()
 
+    def part(self, start: int, length: int) -> Rows:
+        """Consecutive rows, without copying any others."""
+        if self._rows is not None:
+            return self._rows.part(start, length)
+        found = [] if length else [self._sources[0].slice(0, 0)]
+        for source, first, count in self._spans:
+            low, high = max(0, start), min(count, start + length)
+            if low < high:
+                found.append(self._sources[source].part(first + low, high - low))
+            start -= count
+        return joined(found)
+
     def take(self, places: Index) -> Rows:
         if self._rows is not None:
             return self._rows if is_every(places, self.length) else self._rows.take(places)
@@ -136,10 +148,24 @@ class RetainedRows:
                 pieces[0] = Piece(piece.chunk, piece.place + gone, piece.count - gone)
                 return
             gone -= piece.count
-            del pieces[0]
-            piece.chunk.users -= 1
-            if not piece.chunk.users:
-                self._stored -= piece.chunk.rows.length
+            self._leave(pieces.pop(0))
+
+    def release_small(self, pieces: list[Piece], following: int) -> int:
+        """Release the last pieces, up to one that has more than twice as many rows as those after it, of which
+        `following` are in no piece yet. Returns the number of released rows.
+
+        If these rows are copied into one piece, few pieces remain, and each row is copied seldom.
+        """
+        gone = 0
+        while pieces and pieces[-1].count <= 2 * (gone + following):
+            gone += pieces[-1].count
+            self._leave(pieces.pop())
+        return gone
+
+    def _leave(self, piece: Piece) -> None:
+        piece.chunk.users -= 1
+        if not piece.chunk.users:
+            self._stored -= piece.chunk.rows.length
 
     def together(self, owners: Iterable[list[Piece]]) -> Rows:
         """All rows of these owners, one owner after another."""
