@@ -12,18 +12,19 @@ Only work that would have failed is skipped, so results do not change.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from candlewright_cep.binding.expressions import Expression
+from candlewright_cep.matching import blocks
 from candlewright_cep.matching.automaton import ACCEPT, Automaton, Candidate
+from candlewright_cep.matching.blocks import Blocks, Spans, Tail
 from candlewright_cep.matching.conditions import Conditions, Known, Registers
 from candlewright_cep.matching.intervals import UNKNOWN, Read, Span, of_value, span_of, truth
 from candlewright_cep.matching.outlooks import AMONG, Among, Outlook, at_start
 from candlewright_cep.vector import Array, Bools, Index, Vector
 
-#: A block holds 2 ** _FAN_BITS rows, or this many blocks of the level below.
-_FAN_BITS = 8
 #: More blocks than this are scanned one level higher.
 _MOST_BLOCKS = 512
 #: At most this many variables are judged at a start.
@@ -139,148 +140,152 @@ def _reaches_end(automaton: Automaton, missing: frozenset[int]) -> bool:
     return any(ACCEPT in automaton.layout(place, start=True, end=True) for place in _reached(automaton, [0], missing))
 
 
-# -- the rows of one batch ------------------------------------------------------------------------------------------
+# -- the rows ---------------------------------------------------------------------------------------------------------
 
 
-def _cut(values: Array, begin: int, end: int) -> Array:
-    """A slice of `values`, which has one entry per row or one for all rows."""
-    return values[begin:end] if len(values) > 1 else values
+class ForeseenRows(Protocol):
+    """The rows from `first` to `end`. `vector`: the values of a row expression; `masks`: see `automaton`; `times`:
+    ascending, or None if WITHIN cannot use them.
+    """
 
-
-def _cut_span(span: Span, begin: int, end: int) -> Span:
-    return Span(_cut(span.low, begin, end), _cut(span.high, begin, end), _cut(span.gaps, begin, end))
+    @property
+    def first(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def masks(self) -> Array: ...
+    @property
+    def times(self) -> Index | None: ...
+    def vector(self, node: Expression) -> Vector: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
-    """Blocks of rows. `some`, `every`: whether some or every row of the block meets the variable's local condition;
-    None without one. `spans`: over the rows that meet it.
-    """
+class WholeRows:
+    """All rows of a finished input."""
 
-    some: Bools | None
-    every: Bools | None
-    spans: tuple[Span, ...]
+    vector: Callable[[Expression], Vector]
+    masks: Array
+    times: Index | None
+    first: int = 0
 
-    def coarser(self, length: int) -> "_Level":
-        firsts = np.arange(0, length, 1 << _FAN_BITS)
-
-        def of(step: np.ufunc, values: Array) -> Array:
-            found: Array = step.reduceat(values, firsts) if len(values) == length else values
-            return found
-
-        spans = [
-            Span(of(np.minimum, span.low), of(np.maximum, span.high), of(np.logical_or, span.gaps))
-            for span in self.spans
-        ]
-        if self.some is None or self.every is None:
-            return _Level(None, None, tuple(spans))
-        return _Level(of(np.logical_or, self.some), of(np.logical_and, self.every), tuple(spans))
+    @property
+    def end(self) -> int:
+        return len(self.masks)
 
 
 class _Variable:
-    """The rows as one variable sees them."""
+    """The rows as one variable sees them: the spans of those that meet its local condition."""
 
-    def __init__(self, outlook: Outlook | None, spans: Sequence[Span], wanted: Bools | None, *, length: int) -> None:
+    def __init__(self, outlook: Outlook | None, number: int | None, first: int) -> None:
+        """`number`: of the variable; None without a local condition."""
+        self.spans: list[Spans] = []
+        self.end = first
         self._outlook = outlook
-        self._length = length
-        if wanted is not None:
-            spans = [
-                Span(np.where(wanted, span.low, np.inf), np.where(wanted, span.high, -np.inf), span.gaps & wanted)
-                for span in spans
-            ]
-        self.rows = _Level(wanted, wanted, tuple(spans))
-        self._levels = [self.rows]
-        self._counts: Index | None = None
+        self._number = number
+        self._some, self._every = Blocks(np.logical_or, first), Blocks(np.logical_and, first)
+        self._counts = Tail(np.zeros(1, np.int64))
 
-    def _level(self, number: int) -> _Level:
-        while len(self._levels) <= number:
-            blocks = -(-self._length >> _FAN_BITS * (len(self._levels) - 1))
-            self._levels.append(self._levels[-1].coarser(blocks))
-        return self._levels[number]
+    def follow(self, rows: ForeseenRows, columns: list[Spans]) -> None:
+        """Take the rows that have been added. `columns`: the spans of all rows."""
+        begin, self.end = self.end, rows.end
+        if self._number is None:
+            self.spans = columns
+            return
+        masks = rows.masks[begin - rows.first :]
+        wanted = (masks >> masks.dtype.type(self._number) & masks.dtype.type(1)).astype(np.bool_)
+        self._some.add(wanted)
+        self._every.add(wanted)
+        self._counts.add(self._counts.values[-1] + np.cumsum(wanted))
+        self.spans = self.spans or [Spans(begin) for _ in columns]
+        for own, column in zip(self.spans, columns, strict=True):
+            low, high, gaps = column.of(0, begin, rows.end)
+            own.add(Span(np.where(wanted, low, np.inf), np.where(wanted, high, -np.inf), gaps & wanted))
+
+    def forget(self, row: int) -> None:
+        if self._number is None:
+            return
+        self._counts.forget(row - self._some.first)
+        self._some.forget(row)
+        self._every.forget(row)
+        for spans in self.spans:
+            spans.forget(row)
 
     def count(self, rows: Index) -> Index:
         """For each of these rows, how many preceding ones meet the variable's local condition."""
-        if self.rows.some is None:
-            return rows
-        if self._counts is None:
-            self._counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.rows.some)])
-        return self._counts[rows]
+        return rows if self._number is None else self._counts.values[rows - self._some.first]
 
     def first(self, low: int, high: int, points: Sequence[Span], *, takes: bool) -> int:
         """The first row from `low` to `high` that the variable may take (if `takes`, otherwise may refuse); `high` if
         there is none.
         """
         level = 0
-        while (high - low) >> _FAN_BITS * level > _MOST_BLOCKS:
+        while (high - low) >> blocks.FAN_BITS * level > _MOST_BLOCKS:
             level += 1
         return self._search(level, low, high, points, takes=takes)
 
-    def _search(self, number: int, low: int, high: int, points: Sequence[Span], *, takes: bool) -> int:
-        shift = _FAN_BITS * number
+    def _search(self, level: int, low: int, high: int, points: Sequence[Span], *, takes: bool) -> int:
+        shift = blocks.FAN_BITS * level
         begin, end = low >> shift, ((high - 1) >> shift) + 1
-        blocks = self._hits(self._level(number), begin, end, points, takes=takes)
-        for block in blocks.tolist():
+        for block in self._hits(level, begin, end, points, takes=takes).tolist():
             row: int = begin + block
-            if number:
+            if level:
                 most = min(high, (row + 1) << shift)
-                row = self._search(number - 1, max(low, row << shift), most, points, takes=takes)
+                row = self._search(level - 1, max(low, row << shift), most, points, takes=takes)
                 if row == most:
                     continue
             return row
         return high
 
-    def _hits(self, level: _Level, begin: int, end: int, points: Sequence[Span], *, takes: bool) -> Index:
-        local = level.some if takes else level.every
-        own: Bools = np.ones(end - begin, np.bool_) if local is None else local[begin:end]
+    def _hits(self, level: int, begin: int, end: int, points: Sequence[Span], *, takes: bool) -> Index:
+        own: Bools = np.ones(end - begin, np.bool_)
+        if self._number is not None:
+            own = (self._some if takes else self._every).of(level, begin, end)
         if self._outlook is not None:
-            spans = [_cut_span(span, begin, end) for span in level.spans]
+            spans = [span.of(level, begin, end) for span in self.spans]
             found = truth(self._outlook.condition, lambda index: spans[index] if index >= 0 else points[-1 - index])
             own = own & (found.may if takes else found.must)
         return np.flatnonzero(own if takes else ~own)
 
 
 class Prospects:
-    """A foresight over the rows of one batch, whose first row has the number `origin`.
-
-    `vector`: returns the values of a row expression; `masks`: see `automaton`; `times`: ascending, or None if WITHIN
-    cannot use them.
+    """A foresight over rows. What has been computed of them is kept while rows are added and forgotten; the owner of
+    the rows calls `forget`.
     """
 
-    def __init__(
-        self,
-        foresight: Foresight,
-        vector: Callable[[Expression], Vector],
-        masks: Array,
-        *,
-        known: Sequence[Known | None],
-        times: Index | None,
-        origin: int,
-    ) -> None:
+    def __init__(self, foresight: Foresight, rows: ForeseenRows) -> None:
         self.foresight = foresight
-        self.origin = origin
-        self._vector = vector
-        self._masks = masks
-        self._known = known
-        self.times = times
-        self._spans: dict[Expression, Span] = {}
+        self.rows = rows
+        self.known: Sequence[Known | None] = ()
+        self._spans: dict[Expression, Spans] = {}
         self._variables: dict[tuple[int, bool], _Variable] = {}
         self._hopeless: dict[int, bool] = {}
 
-    def _span(self, node: Expression) -> Span:
-        found = self._spans.get(node)
+    def forget(self, row: int) -> None:
+        """The rows before this one are gone."""
+        self._spans = {node: spans for node, spans in self._spans.items() if spans.end > row}
+        self._variables = {key: variable for key, variable in self._variables.items() if variable.end > row}
+        kept: list[Spans | _Variable] = [*self._spans.values(), *self._variables.values()]
+        for part in kept:
+            part.forget(row)
+
+    def _column(self, node: Expression) -> Spans:
+        found, rows = self._spans.get(node), self.rows
         if found is None:
-            found = self._spans[node] = span_of(self._vector(node))
+            found = self._spans[node] = Spans(rows.first, span_of(rows.vector(node)))
+        elif found.end < rows.end:
+            begin = found.end
+            found.add(span_of(rows.vector(node).slice(begin - rows.first, rows.end - begin)))
         return found
 
     def _variable(self, number: int, *, is_start: bool = False) -> _Variable:
+        outlook = self.foresight.starts[number] if is_start else self.foresight.outlooks[number]
         found = self._variables.get((number, is_start))
         if found is None:
-            outlook = self.foresight.starts[number] if is_start else self.foresight.outlooks[number]
-            spans = [] if outlook is None else [self._span(node) for node in outlook.rows]
-            has_condition, kind = self.foresight.has_condition[number], self._masks.dtype.type
-            wanted = (self._masks >> kind(number) & kind(1)).astype(np.bool_) if has_condition else None
-            found = _Variable(outlook, spans, wanted, length=len(self._masks))
+            has_condition = self.foresight.has_condition[number]
+            found = _Variable(outlook, number if has_condition else None, self.rows.first)
             self._variables[number, is_start] = found
+        if found.end < self.rows.end:
+            found.follow(self.rows, [] if outlook is None else [self._column(node) for node in outlook.rows])
         return found
 
     def skip(self, place: int, row: int, stop: int, *, registers: Registers, start: int, number: int) -> int:
@@ -288,33 +293,31 @@ class Prospects:
         happen; at most `stop`.
         """
         loop = self.foresight.loops[place]
-        low, high = row - self.origin, stop - self.origin
         for variable in (loop.candidate.variable, *loop.exits):
-            if high <= low:
+            if stop <= row:
                 break
-            known = self._known[variable] if self._known else None
+            known = self.known[variable] if self.known else None
             points = [] if known is None else [of_value(value) for value in known(registers, start, number)]
-            high = self._variable(variable).first(low, high, points, takes=variable != loop.candidate.variable)
-        return high + self.origin
+            stop = self._variable(variable).first(row, stop, points, takes=variable != loop.candidate.variable)
+        return stop
 
     def hopeful(self, first: int, ends: Index, stop: int) -> list[int]:
         """The starts from `first` on that may match, of which `ends` has the reach: the row before which a match ends.
         Rows are known up to `stop`.
         """
-        low, last, ends = first - self.origin, stop - self.origin, ends - self.origin
-        high = low + len(ends)
-        firsts = np.arange(low, high)
-        missing = np.zeros(high - low, np.int64)
+        high = first + len(ends)
+        firsts = np.arange(first, high)
+        missing = np.zeros(len(ends), np.int64)
         for bit, (number, outlook) in enumerate(self.foresight.starts.items()):
             variable = self._variable(number, is_start=True)
             may: Bools = variable.count(ends) > variable.count(firsts + 1)
             if outlook is not None:
-                rows = [_over_windows(span, firsts + 1, ends) for span in variable.rows.spans]
-                points = [_cut_span(self._span(node), low, high) for node in outlook.points]
+                rows = [_over_windows(spans, firsts + 1, ends) for spans in variable.spans]
+                points = [self._column(node).of(0, first, high) for node in outlook.points]
                 among = [self._among(part, firsts, ends) for part in outlook.among]
                 may = may & truth(outlook.condition, _reader(rows, points, among)).may
                 if outlook.picked is not None and may.any():
-                    may = may & (self._first_picks(outlook, variable, low, last)[: high - low] < ends)
+                    may = may & (self._first_picks(outlook, variable, first, stop)[: len(ends)] < ends)
             missing |= (~may).astype(np.int64) << bit
         hopeless = np.array([self._is_hopeless(bits) for bits in range(1 << len(self.foresight.starts))])
         found: list[int] = (np.flatnonzero(~hopeless[missing]) + first).tolist()
@@ -325,8 +328,8 @@ class Prospects:
         between the two. No match that starts there can take an earlier row.
         """
         assert outlook.picked is not None
-        values = _cut_span(self._span(outlook.picked), low, last)
-        levels = [[_cut_span(span, low, last) for span in variable.rows.spans]]
+        values = self._column(outlook.picked).of(0, low, last)
+        levels = [[spans.of(0, low, last) for spans in variable.spans]]
         while 2 << len(levels) <= last - low:
             half = 1 << (len(levels) - 1)
             levels.append([_paired(span, half) for span in levels[-1]])
@@ -344,13 +347,13 @@ class Prospects:
         """The span of what `part` may be over the rows from `firsts[i]` to `ends[i]`."""
         if part.argument is None:
             return Span(np.zeros(len(firsts)), (ends - firsts).astype(np.float64), _NO)
-        span = self._span(part.argument)
+        spans = self._column(part.argument)
         if part.kind == "SUM":
-            return _sums(span, firsts, ends)
-        low, high, _ = _over_windows(span, firsts, ends)
+            return _sums(spans.of(0, int(firsts[0]), int(ends[-1])), firsts - firsts[0], ends - firsts[0])
+        low, high, _ = _over_windows(spans, firsts, ends)
         if part.kind == "AVG":
-            known = span.low <= span.high
-            if not (np.maximum(np.abs(span.low), np.abs(span.high))[known] < _HUGE).all():
+            known = low <= high
+            if not (np.maximum(np.abs(low), np.abs(high))[known] < _HUGE).all():
                 return UNKNOWN
             with np.errstate(invalid="ignore"):  # Windows without a value give NaN.
                 low, high = low - _ROUNDING * np.abs(low), high + _ROUNDING * np.abs(high)
@@ -385,25 +388,28 @@ def _taken(span: Span, places: Index) -> Span:
 
 def _sums(span: Span, firsts: Index, ends: Index) -> Span:
     """Bounds of the sum of any subset of the rows from `firsts[i]` to `ends[i]` (exclusive), up to rounding."""
-    begin, end = int(firsts[0]), int(ends[-1])
     totals = [
-        np.concatenate([np.zeros(1), np.cumsum(step(values[begin:end], 0))])
+        np.concatenate([np.zeros(1), np.cumsum(step(values, 0))])
         for step, values in ((np.minimum, span.low), (np.maximum, span.high))
     ]
     if not (-totals[0][-1] < _HUGE and totals[1][-1] < _HUGE):
         return UNKNOWN
-    least, most = (total[ends - begin] - total[firsts - begin] for total in totals)
+    least, most = (total[ends] - total[firsts] for total in totals)
     # Allow for the rounding error in the difference of two long sums.
     return Span(least + _ROUNDING * totals[0][-1], most + _ROUNDING * totals[1][-1], _YES)
 
 
-def _over_windows(span: Span, firsts: Index, ends: Index) -> Span:
-    """The spans of the rows from `firsts[i]` to `ends[i]` (exclusive). Firsts are consecutive, ends ascend.
+def _over_windows(spans: Spans, firsts: Index, ends: Index) -> Span:
+    """The spans of the rows from `firsts[i]` to `ends[i]` (exclusive). Firsts are consecutive, ends ascend."""
+    gaps = np.array([firsts[0] < ends[-1] and spans.has_gaps(int(firsts[0]), int(ends[-1]))])
+    return Span(_extremes(spans.low, firsts, ends, np.minimum), _extremes(spans.high, firsts, ends, np.maximum), gaps)
 
-    Windows that share a row are split there, so that each side is accumulated once for all of them.
-    """
+
+def _extremes(values: Blocks, firsts: Index, ends: Index, step: np.ufunc) -> Array:
+    """The least or greatest value of each window. Windows that share rows are accumulated from those to both sides."""
     count = len(firsts)
-    least, most = np.full(count, np.inf), np.full(count, -np.inf)
+    nothing = -np.inf if step is np.maximum else np.inf
+    found = np.full(count, nothing)
     begin, place = int(firsts[0]), 0
     while place < count:
         end = int(ends[place])
@@ -411,13 +417,14 @@ def _over_windows(span: Span, firsts: Index, ends: Index) -> Span:
         if after <= place:
             place += 1
             continue
-        for found, step, values in ((least, np.minimum, span.low), (most, np.maximum, span.high)):
-            before = step.accumulate(values[begin + place : end][::-1])[::-1][: after - place]
-            found[place:after] = before
-            further = ends[place:after] - end - 1
-            if further[-1] >= 0:
-                behind = step.accumulate(values[end : int(ends[after - 1])])
-                longer = np.flatnonzero(further >= 0)
-                found[place + longer] = step(before[longer], behind[further[longer]])
+        shared = begin + after - 1
+        before = np.append(values.of(0, begin + place, shared), values.folded(shared, end))
+        before = step.accumulate(before[::-1])[::-1]
+        found[place:after] = before
+        further = ends[place:after] - end - 1
+        if further[-1] >= 0:
+            behind = step.accumulate(values.of(0, end, int(ends[after - 1])))
+            longer = np.flatnonzero(further >= 0)
+            found[place + longer] = step(before[longer], behind[further[longer]])
         place = after
-    return Span(least, most, np.array([bool(span.gaps.any())]))
+    return found

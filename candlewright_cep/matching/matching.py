@@ -11,7 +11,7 @@ from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.functions.scalars.arrays import cells
 from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.conditions import Bound, Conditions
-from candlewright_cep.matching.foresight import Foresight, Prospects
+from candlewright_cep.matching.foresight import Foresight, Prospects, WholeRows
 from candlewright_cep.matching.measures import Mapping, MeasureValues, Outputs
 from candlewright_cep.matching.recognize import RecognizePlan, SortKey
 from candlewright_cep.matching.search import Found, Matches, PartitionSearch, StepLimit
@@ -82,7 +82,8 @@ def find(plan: RecognizePlan, column: Columns, length: int, *, bounds: Bounds) -
     foresight = None if is_linear else Foresight.of(plan.conditions, plan.variables, plan.search.automaton)
     if foresight is not None:
         ascending = None if times is None or times.valid is not None else times.values
-        prospects = Prospects(foresight, values.value, mask_values, known=known, times=ascending, origin=0)
+        prospects = Prospects(foresight, WholeRows(values.value, mask_values, ascending))
+        prospects.known = known
     found = Found()
     try:
         if not tests and (together := _found_in_bulk(plan, mask_values, times, bounds)) is not None:

@@ -6,53 +6,23 @@ They are computed once, when a row is tested, not for all retained rows with eve
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from candlewright_cep.binding.expressions import Expression
+from candlewright_cep.matching.blocks import Tail
+from candlewright_cep.matching.foresight import Foresight, Prospects
 from candlewright_cep.vector import Array, Vector
 
 
-class _Tail:
-    """An array that grows at the end and shrinks at the start."""
+class KeptRows:
+    """What the foresight reads at the rows: masks, times, and the columns that it names."""
 
-    __slots__ = ("_buffer", "_end", "_start")
-
-    def __init__(self) -> None:
-        self._buffer: Array = np.zeros(0, np.bool_)
-        self._start = self._end = 0
+    def __init__(self, first: int, columns: Sequence[Expression]) -> None:
+        self.first = first
+        self._columns = {node: (Tail(), Tail()) for node in columns}
+        self._masks, self._times = Tail(), Tail()
 
     @property
-    def values(self) -> Array:
-        return self._buffer[self._start : self._end]
-
-    def add(self, further: Array) -> None:
-        end = self._end + len(further)
-        if end > len(self._buffer) or self._buffer.dtype != further.dtype:
-            kept = self.values
-            self._buffer = np.empty(2 * (len(kept) + len(further)), further.dtype)
-            self._buffer[: len(kept)] = kept
-            self._start, self._end = 0, len(kept)
-            end = len(kept) + len(further)
-        self._buffer[self._end : end] = further
-        self._end = end
-
-    def forget(self, count: int) -> None:
-        self._start += count
-
-
-class PathValues:
-    """`lists`: the hoisted expressions of the conditions, for the trials; `first`: the number of their first row.
-
-    The arrays are for the foresight: masks, times, and the columns that it names (None without a foresight).
-    """
-
-    def __init__(self, first: int, hoisted: int, columns: Sequence[Expression] | None) -> None:
-        self.first = first
-        self.lists: list[list[Any]] = [[] for _ in range(hoisted)]
-        self._columns = {node: (_Tail(), _Tail()) for node in columns or ()}
-        self._masks, self._times = _Tail(), _Tail()
-        self._foresees = columns is not None
-        self.end = first
+    def end(self) -> int:
+        return self.first + len(self._masks)
 
     @property
     def masks(self) -> Array:
@@ -66,25 +36,47 @@ class PathValues:
         values, valid = self._columns[node]
         return Vector(node.type, values.values, valid.values)
 
+    def add(self, columns: Sequence[Vector], masks: Array, times: Array) -> None:
+        """Append the values of further rows."""
+        for (values, valid), column in zip(self._columns.values(), columns, strict=True):
+            values.add(column.values)
+            valid.add(column.mask)
+        self._masks.add(masks)
+        self._times.add(times)
+
+    def forget(self, row: int) -> None:
+        """Drop the rows before this one."""
+        for tail in (self._masks, self._times, *(part for pair in self._columns.values() for part in pair)):
+            tail.forget(row - self.first)
+        self.first = row
+
+
+class PathValues:
+    """`lists`: the hoisted expressions of the conditions, for the trials; `first`: the number of their first row;
+    `kept`, `prospects`: for the foresight, if there is one.
+    """
+
+    def __init__(self, first: int, hoisted: int, foresight: Foresight | None) -> None:
+        self.first = self.end = first
+        self.lists: list[list[Any]] = [[] for _ in range(hoisted)]
+        self.kept = KeptRows(first, () if foresight is None else foresight.columns)
+        self.prospects = None if foresight is None else Prospects(foresight, self.kept)
+
     def add(self, lists: Sequence[Sequence[Any]], columns: Sequence[Vector], masks: Array, *, times: Array) -> None:
         """Append the values of further rows."""
         for own, further in zip(self.lists, lists, strict=True):
             own.extend(further)
-        for (values, valid), column in zip(self._columns.values(), columns, strict=True):
-            values.add(column.values)
-            valid.add(column.mask)
-        if self._foresees:
-            self._masks.add(masks)
-            self._times.add(times)
+        if self.prospects is not None:
+            self.kept.add(columns, masks, times)
         self.end += len(masks)
 
     def forget(self, row: int) -> None:
         """Drop the rows before this one."""
-        count = row - self.first
-        if count <= 0:
+        if row <= self.first:
             return
         for own in self.lists:
-            del own[:count]
-        for tail in (self._masks, self._times, *(part for pair in self._columns.values() for part in pair)):
-            tail.forget(count)
+            del own[: row - self.first]
+        if self.prospects is not None:
+            self.kept.forget(row)
+            self.prospects.forget(row)
         self.first = row

@@ -399,11 +399,12 @@ class PartitionSearch:
     def _reaches(self, row: int, stop: int, end: int, prospects: Prospects) -> Index | None:
         """The reach of each start from `row` to `stop`; None if a row has no time."""
         ends = np.full(stop - row, end)
-        within, times, origin = self.plan.within_ns, prospects.times, prospects.origin
+        within, times = self.plan.within_ns, prospects.rows.times
         if within is not None:
             if times is None:
                 return None
-            times = times[row - origin : end - origin]
+            first = prospects.rows.first
+            times = times[row - first : end - first]
             # Times past the last one that fits are after every row.
             bounds = np.minimum(times[: stop - row], np.iinfo(np.int64).max - within) + within
             ends = row + np.searchsorted(times, bounds)

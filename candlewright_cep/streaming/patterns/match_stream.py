@@ -211,8 +211,7 @@ class MatchStream:
         path, foresight = self.plan.conditions.path, self._foresight
         if path is None and foresight is None:
             return None
-        columns = None if foresight is None else foresight.columns
-        return PathValues(search.base, 0 if path is None else len(path.hoisted), columns)
+        return PathValues(search.base, 0 if path is None else len(path.hoisted), foresight)
 
     def _watermark(self, partition: Partition, clock: Clock) -> int | None:
         if partition.is_over:

@@ -1,6 +1,5 @@
 """The rows of one batch that a pattern's conditions are tested on, and the values that path conditions read at them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +7,8 @@ import numpy as np
 
 from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.functions.scalars.arrays import cells
-from candlewright_cep.matching.conditions import Known, PathCode
-from candlewright_cep.matching.foresight import Foresight, Prospects
+from candlewright_cep.matching.conditions import PathCode
+from candlewright_cep.matching.foresight import Foresight
 from candlewright_cep.matching.path_values import PathValues
 from candlewright_cep.streaming.patterns.match_partition import Partition
 from candlewright_cep.streaming.rows.release import Rows
@@ -66,11 +65,8 @@ class PathBatch:
             np.array(part.masks[own.end - own.first :], np.int64),
             times=self.times[low + moved : high + moved],
         )
-        known: Sequence[Known | None] = ()
+        part.search.prospects = own.prospects
         if self.path is not None:
             part.search.trials, known = self.path.make(own.lists, own.first)
-        if self.foresight is not None:
-            times = own.times if len(self.times) else None
-            part.search.prospects = Prospects(
-                self.foresight, own.vector, own.masks, known=known, times=times, origin=own.first
-            )
+            if own.prospects is not None:
+                own.prospects.known = known

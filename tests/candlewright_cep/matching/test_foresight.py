@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from candlewright_cep import SkipFailed, evaluate
-from candlewright_cep.matching import foresight, search
+from candlewright_cep.matching import blocks, foresight, search
 from tests.candlewright_cep.random_matches import Case, cases
 from tests.candlewright_cep.test_against_reference import check
 from tests.candlewright_cep.test_stream_against_batch import streamed
@@ -52,7 +52,7 @@ def eager() -> Iterator[None]:
         patch.object(search, "_WORTHWHILE", 0),
         patch.object(search, "_DEAR_STEPS", 0),
         patch.object(search, "_JUDGED", 3),
-        patch.object(foresight, "_FAN_BITS", 1),
+        patch.object(blocks, "FAN_BITS", 1),
         patch.object(foresight, "_MOST_BLOCKS", 1),
     ):
         yield

@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from candlewright_cep.matching import foresight
+from candlewright_cep.matching.blocks import Blocks
 from candlewright_cep.streaming.rows.release import ReleaseBuffer
 from candlewright_cep.streaming.rows.retained import Gathered, RetainedRows
 from candlewright_cep.streaming.stream import StreamInput, TriggerStream, compile_stream
@@ -66,3 +68,12 @@ def test_kept_rows_are_copied_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     running.run()
     assert sum(picked) < 2 * STEPS * ROWS
     assert sum(kept) < 10 * STEPS * ROWS
+
+
+def test_starts_are_judged_by_blocks_of_the_rows_within_their_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Steps()
+    spans = counting(monkeypatch, foresight, "span_of", len)
+    read = counting(monkeypatch, Blocks, "of", lambda _, level, begin, end: end - begin)
+    running.run()
+    assert sum(spans) < 3 * STEPS * ROWS
+    assert sum(read) < STEPS * KEPT / 4
