@@ -9,7 +9,7 @@ in the search is a small value that can be stored, compared and remembered as fa
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, repeat
+from itertools import pairwise
 
 import numpy as np
 
@@ -197,7 +197,7 @@ class Attempt:
     row: int
     place: int
     registers: Registers
-    labels: list[int]
+    labels: bytearray
     stack: list[tuple[tuple[Candidate, ...], int, Registers, int, int]]
     steps: int = 0
     partial: list[int] | None = None
@@ -348,7 +348,7 @@ class PartitionSearch:
         if start >= self.end:
             return None
         self.attempt = attempt = Attempt(
-            start=start, row=start, place=0, registers=self.plan.initial, labels=[], stack=[]
+            start=start, row=start, place=0, registers=self.plan.initial, labels=bytearray(), stack=[]
         )
         return attempt
 
@@ -431,7 +431,7 @@ class PartitionSearch:
         self.covered = max(self.covered, start + max(1, len(labels)))
         self.next_start = self._resume(start, labels, found, strict=self.plan.strict and matched)
 
-    def _resume(self, start: int, labels: list[int], found: Found, *, strict: bool) -> int:
+    def _resume(self, start: int, labels: Sequence[int], found: Found, *, strict: bool) -> int:
         skip = self.plan.skip
         if not labels or skip.kind == "NEXT":
             return start + 1
@@ -599,7 +599,7 @@ class PartitionSearch:
                         if exits(registers, row, start, number) is not None:
                             break
                         row += 1
-                    labels.extend(repeat(candidate.label, row - began))
+                    labels.extend(bytes((candidate.label,)) * (row - began))
                     count += 2 * (row - began)
                     rounds += row - began
                 if rounds >= enough and place in loops and row < last_row and prospects is not None:
@@ -607,7 +607,7 @@ class PartitionSearch:
                     enough = _ROUNDS if then - row >= _WORTHWHILE else min(_MOST_ROUNDS, 2 * enough)
                     self._rounds, rounds = enough, 0
                     count += _LOOK_STEPS
-                    labels.extend(repeat(candidate.label, then - row))
+                    labels.extend(bytes((candidate.label,)) * (then - row))
                     row = then
                 break
 

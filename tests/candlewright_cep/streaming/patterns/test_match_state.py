@@ -83,7 +83,7 @@ def test_a_state_costs_as_much_as_has_changed(pattern: str, monkeypatch: pytest.
         read += 1
         return same(one, other)
 
-    def counted_run(labels: Sequence[int], start: int) -> int:
+    def counted_run(labels: bytearray, start: int) -> int:
         nonlocal read
         read += len(labels) - start
         return run(labels, start)
