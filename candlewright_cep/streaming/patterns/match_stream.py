@@ -40,6 +40,8 @@ from candlewright_cep.work import WorkLimit
 New = tuple[Partition, int, int]
 #: A batch copies no kept rows of a partition with this many; once they are in so many pieces, small ones are merged.
 MANY_KEPT, MOST_PIECES = 256, 32
+#: Beyond MANY_KEPT, this part of a partition's rows may be left until they are dropped together.
+_SPARE_PART = 16
 #: So few rows are tested again rather than selected.
 _FEW_ROWS = 16
 #: An open attempt with at most so many rows is not kept: searching them again with those of all partitions costs less.
@@ -493,12 +495,12 @@ class MatchStream:
         for part, start, end, fresh in zip(parts, bounds.starts.tolist(), bounds.ends.tolist(), new, strict=True):
             search = part.search
             base = min(search.oldest_needed, search.end)
-            if base > search.base:
+            if base - search.base > max(0, len(part.masks) - MANY_KEPT) // _SPARE_PART:
                 del part.masks[: base - search.base]
                 search.forget(base)
                 if part.path is not None:
                     part.path.forget(base)
-            needed = min([search.oldest_needed, part.tested, *(match.start for match in part.pending)])
+            needed = min([search.base, part.tested, *(match.start for match in part.pending)])
             first = max(part.first_row, needed - self._before_match)
             low, old = start + first - part.first_row, end - fresh
             part.first_row, part.count = first, end - low

@@ -154,7 +154,7 @@ class RetainedRows:
         """Release the last pieces, up to one that has more than twice as many rows as those after it, of which
         `following` are in no piece yet. Returns the number of released rows.
 
-        If these rows are copied into one piece, few pieces remain, and each row is copied seldom.
+        If these rows are copied into one piece, few pieces remain, and each row is copied a few times only.
         """
         gone = 0
         while pieces and pieces[-1].count <= 2 * (gone + following):
