@@ -5,7 +5,6 @@ for a condition.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -152,8 +151,8 @@ def verdict(condition: Expression, columns: Sequence[Known], variables: Sequence
     def hidden(part: Expression) -> Expression | None:
         if isinstance(part, Apply) and part.function == "IN":
             value, *others = part.arguments
-            equal = [Apply("=", (value, other), BOOLEAN) for other in others]
-            return rewrite(reduce(lambda one, other: Apply("OR", (one, other), BOOLEAN), equal[1:], equal[0]), hidden)
+            equal = tuple(Apply("=", (value, other), BOOLEAN) for other in others)
+            return rewrite(Apply("OR", equal, BOOLEAN), hidden)
         known = _known("", part, columns)
         if known.extent is None:
             return None

@@ -513,3 +513,8 @@ def test_a_definition_that_the_input_has_no_columns_for_is_not_proposed_as_a_tex
 )
 def test_intended_conditions_get_no_warning(sql: str) -> None:
     assert found(sql).warnings == ()
+
+
+def test_a_list_of_thousands_of_numbers_is_checked() -> None:
+    told = found(f"price IN ({', '.join(map(str, range(5_000)))})")
+    assert (told.problems, told.warnings) == ((), ())
