@@ -23,6 +23,7 @@ from candlewright_cep.syntax.query_parser import parse, parse_view
 from candlewright_cep.syntax.slips import hinted, separated_numbers
 from candlewright_cep.syntax.tree import QueryNode
 from candlewright_cep.types import SqlType, from_arrow, to_arrow
+from candlewright_cep.vector import Vector, counted
 
 
 class Exporter(Protocol):
@@ -69,7 +70,13 @@ class CompiledQuery:
 
     def _table(self, rows: Relation) -> pa.Table:
         shown = [index for index, field in enumerate(self.plan.fields) if not field.hidden]
-        arrays = [rows.column(index).to_arrow() for index in shown]
+        # A column that is shown several times is made once.
+        made: dict[int, tuple[Vector, pa.Array]] = {}
+        arrays = []
+        for column in map(rows.column, shown):
+            if id(column) not in made:
+                made[id(column)] = column, counted(column).to_arrow()
+            arrays.append(made[id(column)][1])
         types = [to_arrow(kind) for _, kind in self.columns]
         columns = [array if array.type == kind else array.cast(kind) for array, kind in zip(arrays, types, strict=True)]
         return pa.Table.from_arrays(columns, names=[name for name, _ in self.columns])

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from candlewright_cep.errors import TriggerRejected
-
-# The most characters of one text that a function makes (a longer one is NULL), and the most bytes of all texts made in
-# one step.
+# The most characters of one text that a function makes (a longer one is NULL). The most bytes of all texts and arrays
+# made in one step: a base, plus an allowance for each of its rows.
 MADE_TEXT = 10_000
-MADE_TEXTS = 256 * 2**20
+MADE_TEXTS, MADE_A_ROW = 256 * 2**20, 4096
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -48,9 +46,3 @@ class Limits:
 
 
 DEFAULT = Limits()
-
-
-def check_made(size: int) -> None:
-    """Raises TriggerRejected if a step makes more bytes of text than the limit."""
-    if size > MADE_TEXTS:
-        raise TriggerRejected(f"the texts made in one step have more than {MADE_TEXTS} bytes in total")

@@ -23,6 +23,18 @@ _INT64 = pa.int64()
 _MANY, _SPREAD, _SAMPLE = 256, 4, 256
 #: Arrow takes longer to encode this many strings than Python does.
 _FEW = 16
+#: The bytes of this many texts are not counted: on a stream, that would take as long as half of what makes them.
+_FEW_COUNTED = 256
+#: Texts of up to this many bytes are not counted: there are no more than a thousand columns of them.
+_SHORT = 64
+
+
+def counted(made: "Vector") -> "Vector":
+    """Count what a function made, beyond the bytes of short texts. Raises TriggerRejected for too many bytes."""
+    is_long = made.type.is_text and not made.constant and made.length > _FEW_COUNTED
+    if is_long and (size := made.values.nbytes - _SHORT * made.length) > 0:
+        work.made(size)
+    return made
 
 
 class Vector:
@@ -62,7 +74,7 @@ class Vector:
         if not self.constant:
             return self
         if self.type.is_text:
-            picked = self.values.take(pa.array(np.zeros(self.length, dtype=np.int64)))
+            picked = _taken(self.values, np.zeros(self.length, dtype=np.int64))
             valid = None if self.valid is None else np.repeat(self.valid, self.length)
             return Vector(self.type, picked, valid)
         valid = None if self.valid is None else np.repeat(self.valid, self.length)
@@ -78,7 +90,9 @@ class Vector:
         if len(self.values) == 0:
             return nulls(self.type, len(rows))
         safe = np.where(missing, 0, rows) if any_missing else rows
-        values = self.values.take(pa.array(safe)) if self.type.is_text else self.values[safe]
+        if len(rows) > self.length:
+            work.spend(len(rows) - self.length)
+        values = _taken(self.values, safe) if self.type.is_text else self.values[safe]
         if self.valid is None and not any_missing:
             return Vector(self.type, values, None)
         valid = self.mask[safe] & ~missing if any_missing else self.mask[safe]
@@ -142,6 +156,25 @@ class Vector:
         if whole.type.kind is Kind.INTERVAL:
             return pa.array(values, _INT64, mask=null).view(target)
         return pa.array(values, target, mask=null)
+
+
+def _taken(texts: pa.Array, rows: Index) -> pa.Array:
+    """The texts or arrays at `rows`. Raises TriggerRejected before it makes too many bytes more than there were."""
+    if len(rows) <= _FEW_COUNTED:
+        return texts.take(pa.array(rows))
+    had = texts.nbytes
+    if pa.types.is_string(texts.type):
+        sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+        planned = int(sizes.max()) * len(rows)
+        if planned > had:
+            planned = int(sizes[rows].sum(dtype=np.int64))
+    else:
+        planned = had * len(rows) // len(texts)
+    work.check_made(planned - had)
+    found = texts.take(pa.array(rows))
+    if len(rows) > len(texts):
+        work.made(found.nbytes - had)
+    return found
 
 
 def constant(kind: SqlType, value: Any, length: int) -> Vector:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from candlewright_cep import limits as bounds
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 
 #: The clock is read once per this many steps.
@@ -32,6 +34,7 @@ class Work:
         self._rows = rows
         self._begin = time.thread_time()
         self._steps = 0
+        self._made, self._most_made = 0, bounds.MADE_TEXTS + rows * bounds.MADE_A_ROW
         self._pause = min(_STRETCH, self._most_steps)
 
     @property
@@ -43,6 +46,12 @@ class Work:
         self._steps += steps
         if self._steps > self._pause:
             self.check()
+
+    def made(self, size: int, *, planned: int = 0) -> None:
+        """Count bytes of texts and arrays. Raises TriggerRejected if they, or those planned as well, are too many."""
+        self._made += size
+        if self._made + planned > self._most_made:
+            raise TriggerRejected(f"the texts and arrays made in one step have more than {self._most_made} bytes")
 
     def check(self) -> None:
         if self._steps > self._most_steps:
@@ -63,6 +72,16 @@ def current() -> Work:
 def spend(values: int, a_step: int = VALUES_A_STEP) -> None:
     """Spend the steps of this many values; raises WorkLimit."""
     current().spend(values // a_step + 1)
+
+
+def made(size: int) -> None:
+    """Count this many bytes of texts and arrays; raises TriggerRejected."""
+    current().made(size)
+
+
+def check_made(size: int) -> None:
+    """Raises TriggerRejected if so many more bytes would be too many."""
+    current().made(0, planned=size)
 
 
 @contextmanager

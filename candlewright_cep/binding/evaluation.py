@@ -9,7 +9,7 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, Shift
 from candlewright_cep.functions.scalars.scalar import FUNCTIONS, cast
-from candlewright_cep.vector import Bools, Index, Vector, constant, nulls
+from candlewright_cep.vector import Bools, Index, Vector, constant, counted, nulls
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class RowValues:
     def _compute(self, node: Expression) -> Vector:
         work.spend(self._length)
         if isinstance(node, Apply):
-            return apply(node, [self.value(part) for part in node.arguments])
+            return counted(apply(node, [self.value(part) for part in node.arguments]))
         if isinstance(node, Shift):
-            return self._shift(self.value(node.argument), node.delta)
+            return counted(self._shift(self.value(node.argument), node.delta))
         raise KeyError(type(node).__name__)
 
     def _shift(self, source: Vector, delta: int) -> Vector:

@@ -21,7 +21,7 @@ from candlewright_cep.binding.expressions import (
 from candlewright_cep.functions.aggregates.aggregates import COUNTS, ORDERED, empty_value, of_ranges, running
 from candlewright_cep.functions.aggregates.lists import arrays
 from candlewright_cep.types import BIGINT, STRING
-from candlewright_cep.vector import Index, Vector, constant, from_list
+from candlewright_cep.vector import Index, Vector, constant, counted, from_list
 
 Labels = frozenset[str] | None
 
@@ -75,7 +75,7 @@ class MeasureValues:
     def value(self, node: Expression) -> Vector:
         known = self._known.get(node)
         if known is None:
-            known = self._compute(node)
+            known = counted(self._compute(node))
             self._known[node] = known
         return known
 

@@ -23,7 +23,7 @@ from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, Source, arranged, sort_codes
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.types import BIGINT, DOUBLE
-from candlewright_cep.vector import Bools, Index, Vector, choose, ranges
+from candlewright_cep.vector import Bools, Index, Vector, choose, counted, ranges
 
 _EXPANDED = 30_000_000
 #: For each row, the number of its peer group (rows equal in ORDER BY); and where each group begins and ends.
@@ -149,7 +149,7 @@ class Over:
             if excluded is not None and takes_frame(function):
                 found = excluded.compute(function)
             else:
-                found = _compute(function, values, bounds, self.window, low, high, rows_of_all, self.at)
+                found = counted(_compute(function, values, bounds, self.window, low, high, rows_of_all, self.at))
             further.append(found.take(back))
         further += [measures[index].take(back) for index in self.measures]
         return rows.with_columns(further), ends
@@ -177,7 +177,10 @@ class Over:
             return None
         wanted = _wanted(bounds, counts)
         low, high = _newest_frames(window.frame, times.values, bounds, counts, wanted)
-        return [_compute(function, values, bounds, window, low, high, wanted, self.at) for function in self.functions]
+        return [
+            counted(_compute(function, values, bounds, window, low, high, wanted, self.at))
+            for function in self.functions
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from candlewright_cep.planning.bands import Band, BandSearch, key_codes
 from candlewright_cep.planning.relation import Relation, Source, arranged, concatenated, partition_codes, sorted_order
 from candlewright_cep.syntax.tokens import BEGIN, Position
 from candlewright_cep.types import BIGINT
-from candlewright_cep.vector import Index, Vector, constant, nulls
+from candlewright_cep.vector import Index, Vector, constant, counted, nulls
 
 Inputs = Mapping[str, Relation]
 
@@ -257,7 +257,7 @@ class Group:
             arguments = [values.value(argument).expand().take(order) for argument in node.arguments]
             spend(node.function, rows.length)
             over = reduced(node.function, arguments, firsts, sizes=sizes, length=rows.length, kind=node.type)
-            found.append(over.take(appearance))
+            found.append(counted(over).take(appearance))
         return Relation(found, len(firsts)), order[firsts + sizes - 1][appearance]
 
 

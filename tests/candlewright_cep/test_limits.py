@@ -16,6 +16,7 @@ from candlewright_cep import (
     compile_stream,
     evaluate,
 )
+from candlewright_cep import limits as bounds
 from candlewright_cep.matching import automaton
 
 
@@ -160,10 +161,60 @@ def test_a_constant_text_that_grows_is_null_when_it_is_checked() -> None:
     ],
 )
 def test_texts_of_a_step_have_a_bound_in_all(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("limits", "functions.aggregates.lists", "functions.scalars.text"):
-        monkeypatch.setattr(f"candlewright_cep.{module}.MADE_TEXTS", 1_000_000)
-    with pytest.raises(TriggerRejected, match="the texts made in one step have more than 1000000 bytes"):
+    monkeypatch.setattr(bounds, "MADE_TEXTS", 1_000_000)
+    monkeypatch.setattr(bounds, "MADE_A_ROW", 0)
+    with pytest.raises(TriggerRejected, match="the texts and arrays made in one step have more than 1000000 bytes"):
         evaluate(sql, pa.table({"side": ["b"] * 3_000}))
+
+
+def of_long_texts(rest: str) -> str:
+    """`rest` over texts of 8,400 bytes in each row."""
+    long = f"CONCAT({', '.join(['REPEAT(side, 240)'] * 10)})"
+    return rest.replace("long", f"(SELECT ts, {long} AS x FROM ticks)")
+
+
+#: Texts that made gigabytes, or asked for more than a machine has, from 3,000 rows.
+GIGABYTES = {
+    "a join": "SELECT a.x FROM long AS a JOIN long AS b ON a.ts >= b.ts",
+    "panes": "SELECT * FROM TABLE(HOP(long, DESCRIPTOR(ts), INTERVAL '0.1' SECOND, INTERVAL '60' SECOND))",
+    "UNNEST": f"SELECT x FROM long CROSS JOIN UNNEST(ARRAY[{', '.join('1' * 800)}]) AS u(n)",
+    "overlapping matches": "SELECT * FROM long MATCH_RECOGNIZE (ORDER BY ts MEASURES LAST(x) AS l ALL ROWS PER MATCH "
+    "AFTER MATCH SKIP TO NEXT ROW PATTERN (A{,200})) AS m",
+    "measures": "SELECT * FROM long MATCH_RECOGNIZE (ORDER BY ts MEASURES "
+    + ", ".join(f"LAST(x, {n}) AS l{n}" for n in range(90))
+    + " ALL ROWS PER MATCH PATTERN (A+)) AS m",
+    "functions": f"SELECT {', '.join(f'UPPER(x) || {n} AS u{n}' for n in range(90))} FROM long",
+    "rows before": f"SELECT {', '.join(f'LAG(x, {n}) OVER (ORDER BY ts) AS l{n}' for n in range(90))} FROM long",
+    "one text in many rows": "SELECT "
+    + ", ".join(f"FIRST_VALUE(x) OVER (ORDER BY ts, {n}) AS f{n}" for n in range(90))
+    + " FROM long",
+    "a sorted copy": f"SELECT {', '.join(f'x AS x{n}' for n in range(90))} FROM long ORDER BY ts DESC",
+    "ARRAY": f"SELECT ARRAY[{', '.join('x' * 61)}] AS a FROM long",
+    "arrays of matches": "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES "
+    + ", ".join(f"ARRAY_AGG(ts_ns + {n}) AS a{n}" for n in range(20))
+    + " ALL ROWS PER MATCH PATTERN (A+)) AS m",
+    "lists of matches": "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES "
+    + ", ".join(f"LISTAGG(side, 'and {n}') AS a{n}" for n in range(20))
+    + " ALL ROWS PER MATCH PATTERN (A+)) AS m",
+}
+
+
+@pytest.mark.parametrize("name", GIGABYTES)
+def test_the_texts_and_arrays_of_a_step_have_a_bound_in_all(name: str) -> None:
+    rows = np.arange(3_000)
+    times = pa.array(rows * 40_000_000).cast(pa.timestamp("ns", "UTC"))
+    table = pa.table({"ts": times, "ts_ns": rows, "side": ["buy", "sell"] * 1_500})
+    begin = time.thread_time()
+    with pytest.raises(TriggerRejected, match=r"the text took more than|the texts and arrays made in one step have"):
+        evaluate(of_long_texts(GIGABYTES[name]), table)
+    assert time.thread_time() - begin < 4
+
+
+def test_a_column_that_is_shown_several_times_is_made_once() -> None:
+    shown = ", ".join(f"x AS x{number}" for number in range(900))
+    table = pa.table({"ts": pa.array(np.arange(3_000)).cast(pa.timestamp("ms")), "side": ["buy"] * 3_000})
+    found = evaluate(of_long_texts(f"SELECT {shown} FROM long"), table)
+    assert found.column(0).chunk(0).buffers()[2].address == found.column(899).chunk(0).buffers()[2].address
 
 
 def test_a_joined_text_of_a_group_is_made_once() -> None:

@@ -6,22 +6,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.signatures import Mismatch, Signature
-from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
+from candlewright_cep.limits import MADE_TEXT
 from candlewright_cep.types import Kind, SqlType, from_arrow, to_arrow
 from candlewright_cep.vector import Index, Vector, codes, from_list
 
 #: In place of a direction of such a list: the key is a condition, and only rows for which it is true are in the list.
 KEPT_IF = 4
 MAX_ARRAY_ITEMS = 20_000_000
+#: The texts made so far are checked after this many characters.
+_STRETCH = 1 << 20
 
 
 def joined(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
     found: list[str | None] = []
     begins = set(firsts.tolist())
     text: str | None = None
-    size = 0
+    size, checked = 0, _STRETCH
     for position, (value, separator) in enumerate(zip(*(part.to_list() for part in arguments), strict=True)):
         if position in begins:
             text = None
@@ -31,8 +34,9 @@ def joined(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
             text = text[:MADE_TEXT]
         found.append(text)
         size += len(text or "")
-        if size > MADE_TEXTS:
-            check_made(size)
+        if size > checked:
+            work.check_made(size)
+            checked = size + _STRETCH
     return from_list(kind, found)
 
 
@@ -49,7 +53,7 @@ def joined_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind:
                     text = text[:MADE_TEXT]
                     break
         found.append(text)
-    check_made(sum(len(text or "") for text in found))
+    work.check_made(sum(len(text or "") for text in found))
     return from_list(kind, found)
 
 
@@ -102,14 +106,15 @@ def arrays(values: Vector, begins: Index, ends: Index, *, kind: SqlType) -> Vect
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     if int(offsets[-1]) > MAX_ARRAY_ITEMS:
         raise TriggerRejected(f"the arrays of ARRAY_AGG hold more than {MAX_ARRAY_ITEMS} values in all")
+    work.check_made(8 * int(offsets[-1]))
     for text in _texts(values) if values.length else ():
         lengths = pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-        check_made(int((before[np.maximum(ends, begins)] - before[begins]).sum()))
+        work.check_made(int((before[np.maximum(ends, begins)] - before[begins]).sum()))
     places = np.arange(int(offsets[-1]), dtype=np.int64) - np.repeat(offsets[:-1], sizes) + np.repeat(begins, sizes)
     items = values.take(places).to_arrow()
     made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
-    return Vector(kind, made.cast(kind.arrow), sizes > 0)
+    return Vector(kind, made.cast(kind.arrow), None if sizes.all() else sizes > 0)
 
 
 def _texts(values: Vector) -> list[pa.Array]:

@@ -11,7 +11,7 @@ from candlewright_cep import work
 from candlewright_cep.functions.scalars.text import written
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, whole_result_of
 from candlewright_cep.functions.usage import NOT_NEGATIVE, Declared, Usage
-from candlewright_cep.limits import MADE_TEXT, check_made
+from candlewright_cep.limits import MADE_TEXT
 from candlewright_cep.types import (
     BIGINT,
     BOOLEAN,
@@ -105,6 +105,7 @@ def from_cell(kind: SqlType, value: Any) -> Vector:
 
 def _joined(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     items, firsts, sizes = opened(arguments[0])
+    work.spend(items.length, work.FOLDED_A_STEP)
     try:
         texts: list[str | None] = written(items).to_list() if items.type.kind is not Kind.STRING else items.to_list()
     except Mismatch:
@@ -122,7 +123,7 @@ def _joined(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         parts = (instead if text is None else text for text in texts[first : first + size])
         joined = separator.join(part for part in parts if part is not None)
         found.append(joined if len(joined) <= MADE_TEXT else None)
-    check_made(sum(len(text or "") for text in found))
+    work.check_made(sum(len(text or "") for text in found))
     made = pa.array(found, pa.string())
     return Vector(kind, made, np.array([text is not None for text in found], np.bool_))
 
@@ -158,6 +159,7 @@ def _made(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         length = 1
         arguments = [argument.slice(0, 1) for argument in arguments]
     work.spend(count * length)
+    work.check_made(sum(argument.values.nbytes for argument in arguments if argument.type.is_text))
     # Every row's first value, then every row's second value, and so on.
     order = (np.arange(count * length) % count) * length + np.arange(count * length) // count
     items = concatenate(list(arguments)).take(order).to_arrow()

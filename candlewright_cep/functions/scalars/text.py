@@ -13,13 +13,16 @@ from candlewright_cep.functions import decimals
 from candlewright_cep.functions.scalars.time_format import formatted
 from candlewright_cep.functions.signatures import Mismatch, fixed
 from candlewright_cep.functions.usage import NOT_NEGATIVE, Declared, Usage
-from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
+from candlewright_cep.limits import MADE_TEXT
 from candlewright_cep.times import literal_time
 from candlewright_cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, SqlType
 from candlewright_cep.vector import Vector, constant, from_column, from_list
+from candlewright_cep.work import check_made
 
 # One constant text is repeated for every row, so this bounds the memory of a batch.
 _MAX_TEXT = 1_000
+#: The texts made so far are checked after this many characters.
+_STRETCH = 1 << 20
 
 
 def _kernel(compute: Callable[..., Any]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
@@ -51,15 +54,16 @@ def _rowwise(compute: Callable[..., Any], *, strict: bool = True) -> Callable[[S
             arguments = [Vector(a.type, a.values, a.valid, length=1, constant=True) for a in arguments]
         known: dict[tuple[Any, ...], Any] = {}
         found: list[Any] = []
-        size = 0
+        size, checked = 0, _STRETCH
         for row in zip(*(argument.to_list() for argument in arguments), strict=True):
             if row not in known:
                 known[row] = None if strict and any(value is None for value in row) else compute(*row)
             found.append(known[row])
             if kind.kind is Kind.STRING and known[row] is not None:
                 size += len(known[row])
-                if size > MADE_TEXTS:
+                if size > checked:
                     check_made(size)
+                    checked = size + _STRETCH
         return constant(kind, found[0], length) if constant_all and found else from_list(kind, found)
 
     return run

@@ -399,6 +399,7 @@ def test_a_pattern_over_filtered_rows_is_fed_once_rows_may_complete_it(fed: list
 
 def test_a_filter_that_fails_suspends_only_the_triggers_on_its_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MADE_TEXTS", 100)
+    monkeypatch.setattr(limits, "MADE_A_ROW", 0)
     partition = TriggerPartition()
     rest = "PATTERN (B) DEFINE B AS price > {x} AND PREV(price) <= {x}"
     source = "(SELECT * FROM ticks WHERE CONCAT(side, 'x') <> 'a')"
