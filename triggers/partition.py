@@ -135,6 +135,7 @@ class TriggerPartition:
         as_they_come = any(one.is_stateless for one in compiled)
         for due in intake.trades(trades, times, now_ns, late_rows=output.late_rows, as_they_come=as_they_come):
             self._feed(due, output)
+        intake.note_begun(now_ns)
         revised = {one.query.needs_merge for one in compiled if one.options.revisions}
         for due in intake.bars(bars, times, now_ns, revised=sorted(revised)):
             self._feed(due, output)

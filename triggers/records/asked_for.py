@@ -1,4 +1,5 @@
-"""Trades that an ingestor fetched over REST when a job began or its stream was interrupted, and the bars made of them.
+"""Trades that an ingestor fetched over REST when a job began or its stream was interrupted, and bars that are made
+late: of these trades, or of trades from before their period was requested.
 
 They arrive after they happened, so a trigger that was registered in between must not see them. Their times are those of
 the exchange's clock, and the ingestor reports how far that was ahead of its own. Trades that arrived as they happened
@@ -34,17 +35,20 @@ Ages = Callable[[pa.Table], NDArray[np.int64] | None]
 class _Ticker:
     """`ahead_ns`: the exchange's clock minus the platform's. `newest_ns`: event time of the newest fetched trade;
     `until_ns`: the exchange's time when it was fetched. `runs`: first and end number of the rows made of these
-    trades.
+    trades. `begun`: for each period the exchange's time when it was first requested.
     """
 
     ahead_ns: int
     newest_ns: int
     until_ns: int
     runs: list[list[int]] = field(default_factory=list)
+    begun: dict[int, int] = field(default_factory=dict)
 
 
 class AskedFor:
-    """`note` records fetched trades; `reaches` checks cheaply whether rows can be affected, `ages` finds which are."""
+    """`note` records fetched trades, and `begin` new periods; `reaches` checks cheaply whether rows can be affected,
+    `ages` finds which are.
+    """
 
     def __init__(self) -> None:
         self._tickers: dict[str, _Ticker] = {}
@@ -67,6 +71,14 @@ class AskedFor:
                 known.runs = [*known.runs[1 - _RUNS :], [first_row, end]]
         self._newest_ns = max(self._newest_ns, newest_ns)
         self._end_row = max(self._end_row, end)
+
+    def begin(self, ticker: str, period: int, *, reached_ns: int, ahead_ns: int) -> None:
+        """Record that bars of this period are requested from now on. `reached_ns`: the exchange's time; `ahead_ns`: how
+        far it is at least ahead of the platform's.
+        """
+        known = self._tickers.setdefault(ticker, _Ticker(ahead_ns, _NEVER, _NEVER))
+        known.begun[period] = reached_ns
+        self._newest_ns = max(self._newest_ns, reached_ns)
 
     def reaches(self, label: int, rows: pa.Table) -> bool:
         """Whether any of these rows can be affected. `label`: 0 for trades, otherwise the period of the bars."""
@@ -104,14 +116,17 @@ class AskedFor:
 
     def _bounds(self, label: int, ticker: str, registered_at: int | None) -> tuple[int, int]:
         """By the exchange's clock: the time before which rows are from before the registration; and the latest open
-        time of bars that may be made of fetched trades.
+        time of bars that may be made late.
         """
         known = self._tickers.get(ticker)
         if known is None or not registered_at:
             return _NEVER, _NEVER
         before = registered_at + known.ahead_ns
-        # A bar that ends later is made as time passes.
-        return (min(before, known.until_ns) if label else before), known.newest_ns
+        begun = known.begun.get(label, _NEVER)
+        if label and known.newest_ns > begun:
+            # A bar that ends later is made as time passes.
+            return min(before, max(known.until_ns, begun)), known.newest_ns
+        return before, max(known.newest_ns, begun)
 
     def _were_asked_for(self, tickers: list[str], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Numbers are unique over all tickers, so the ticker of each need not be known."""
@@ -125,14 +140,20 @@ class AskedFor:
 
     # ---- state
     def save(self) -> dict[str, Any]:
-        return {t: [own.ahead_ns, own.newest_ns, own.until_ns, own.runs] for t, own in self._tickers.items()}
+        return {
+            ticker: [own.ahead_ns, own.newest_ns, own.until_ns, own.runs, list(own.begun.items())]
+            for ticker, own in self._tickers.items()
+        }
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> "AskedFor":
         found = cls()
-        for ticker, (ahead_ns, newest_ns, until_ns, runs) in state.items():
+        # States of older versions have no periods.
+        for ticker, (ahead_ns, newest_ns, until_ns, runs, *begun) in state.items():
             for first, end in runs or [[0, 0]]:
                 found.note(ticker, ahead_ns, newest_ns, until_ns=until_ns, first_row=first, end=end)
+            for period, reached_ns in begun[0] if begun else ():
+                found.begin(ticker, period, reached_ns=reached_ns, ahead_ns=ahead_ns)
         return found
 
 

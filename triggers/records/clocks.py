@@ -38,17 +38,20 @@ class Clocks:
     """`bars`: watermarks by period; those of trades are in the release buffer. `arrivals`: by label and ticker.
 
     `marks`: for each ticker the exchange's time (ns), and the number of the trade after which it is valid. `wanted`:
-    for each ticker the requested periods, as last reported.
+    for each ticker the requested periods, as last reported; `begun`: those that were not requested before.
     """
 
     bars: dict[int, Clock] = field(default_factory=dict)
     arrivals: dict[int, dict[str, Arrival]] = field(default_factory=dict)
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)
     wanted: dict[str, list[int]] = field(default_factory=dict)
+    begun: dict[str, set[int]] = field(default_factory=dict)
 
     def mark(self, mark: records.TickMark) -> None:
         if mark.HasField("wanted"):
-            self.wanted[mark.ticker] = sorted(mark.wanted.period_seconds)
+            before, after = set(self.wanted.get(mark.ticker, ())), set(mark.wanted.period_seconds)
+            self.wanted[mark.ticker] = sorted(after)
+            self.begun[mark.ticker] = (self.begun.get(mark.ticker, set()) | after - before) & after
         if mark.WhichOneof("body") == "clock":
             number = max(mark.clock.sequence, mark.after_sequence)
             self.marks[mark.ticker] = (min(mark.clock.exchange_time, 2**63 - 1), number)

@@ -75,6 +75,16 @@ class Intake:
         """Exchange times that have become valid now that the trades of this micro-batch have been read."""
         return self.clocks.due(self.ticks.counted.numbers)
 
+    def note_begun(self, now_ns: int) -> None:
+        """Periods that are new in this micro-batch may have bars made of its trades and of earlier ones."""
+        for ticker, periods in self.clocks.begun.items():
+            reached_ns = self.buffer.clock.watermarks.get(ticker)
+            if reached_ns is not None and now_ns:
+                reached_ns += self.rules.watermark_delay_ns
+                for period in periods:
+                    self.ticks.asked_for.begin(ticker, period, reached_ns=reached_ns, ahead_ns=reached_ns - now_ns)
+        self.clocks.begun.clear()
+
     # ---- trades
     def pass_over(self, ticks: Sequence[bytes], now_ns: int) -> None:
         """Skip trades that no trigger may see, but recognise them as duplicates later."""

@@ -180,6 +180,33 @@ def test_the_marks_of_trades_that_no_trigger_was_on_count_as_well() -> None:
     assert told(run(partition, bars=[bar(0, 1.0), bar(1, 2.0), bar(2, 3.0)]), "close") == [3.0]
 
 
+def wanted(*periods: int) -> bytes:
+    return records.TickMark(ticker=TICKER, wanted=records.Wanted(period_seconds=periods)).SerializeToString()
+
+
+@pytest.mark.parametrize("asked_until", [None, 20.0], ids=["live", "fetched"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_bars_of_a_period_that_was_not_requested_before_begin_with_the_registration(
+    is_first: bool, asked_until: float | None
+) -> None:
+    """They are made of trades that were there, from the oldest that the bar maker still has."""
+    partition = TriggerPartition()
+    if not is_first:
+        run(partition, controls=[register("any", ANY, OTHER, at=0)])
+        if asked_until is not None:
+            run(partition, asked(1, *seconds(10, 20), until=asked_until), now_ns=WALL + 20 * SECOND)
+        run(partition, batch(12, *seconds(21, 140)), marks=[wanted(60)], now_ns=WALL + 140 * SECOND)
+    control = register("t", "close > 0", TICKER, at=140.5, period_seconds="30")
+    run(partition, controls=[control], now_ns=WALL + 141 * SECOND)
+    # Where the ticker is quiet, its clock tells the time.
+    run(partition, batch(132, (152.0, "152", 1.0)), marks=[clock(153, 132)], now_ns=WALL + 153 * SECOND)
+    run(partition, marks=[wanted(30, 60)], now_ns=WALL + 153 * SECOND)
+    partition = TriggerPartition.load(partition.save())
+    made = [bar(minute, 1.0 + minute, 30) for minute in range(3)]
+    assert told(run(partition, bars=made, now_ns=WALL + 154 * SECOND), "close") == [3.0]
+    assert told(run(partition, bars=[bar(3, 4.0, 30)], now_ns=WALL + 211 * SECOND), "close") == [4.0]
+
+
 def test_bars_made_of_trades_that_were_requested_are_the_past_of_a_look_back() -> None:
     sql = "SELECT close, SUM(close) OVER (PARTITION BY ticker ORDER BY open_time) AS total FROM ohlc"
     partition = TriggerPartition()
