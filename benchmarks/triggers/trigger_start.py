@@ -25,6 +25,7 @@ import numpy as np
 import zmq
 
 from benchmarks.measuring.process_tree import ProcessTree
+from benchmarks.measuring.spark_master import ALL_CORES, add_master
 from benchmarks.system.latency import SECOND_NS, TIMEOUT_SECONDS, Trades, subscriber_of
 from benchmarks.triggers.trigger_stage import register
 from bus import Bus, partition_of
@@ -60,11 +61,16 @@ def texts(kind: str, count: int) -> Iterator[tuple[str, str]]:
         yield _SQL[place % len(_SQL)].format(name=name, number=number), f"T{place % TICKERS}/USDT.BINANCE"
 
 
-def run(count: int, registered: int, at_once: int, kinds: Sequence[str] = ("numbers", "texts")) -> Iterator[Any]:
+def run(
+    count: int, registered: int, at_once: int, kinds: Sequence[str] = ("numbers", "texts"), *, master: str = ALL_CORES
+) -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="candlewright-bench-") as folder, ExitStack() as stack:
         redis = stack.enter_context(EmbeddedRedis(Path(folder) / "redis", fsync="always"))
         platform = PrivatePlatform(
-            Path(folder) / "data", ("--ingestors", "0"), {"BUS__URL": redis.url}, hear=lambda line: None
+            Path(folder) / "data",
+            ("--ingestors", "0"),
+            {"BUS__URL": redis.url, "SPARK__MASTER": master},
+            hear=lambda line: None,
         )
         stack.callback(platform.stop)
         bus = stack.enter_context(closing(connect(Settings.model_validate({"bus": {"url": redis.url}}).bus)))
@@ -152,10 +158,11 @@ def main() -> None:
     parser.add_argument("--registered", type=int, default=300)
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--kinds", nargs="+", choices=["numbers", "texts"], default=["numbers", "texts"])
+    add_master(parser, ALL_CORES)
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
     configure_logging("bench", "error")
-    for line in run(asked.count, asked.registered, asked.at_once, asked.kinds):
+    for line in run(asked.count, asked.registered, asked.at_once, asked.kinds, master=asked.master):
         print(json.dumps(line), flush=True)
 
 
