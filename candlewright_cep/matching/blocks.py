@@ -12,7 +12,7 @@ _FEW_BLOCKS = 4
 
 
 class Tail:
-    """An array that grows at the end and shrinks at the start. `values`: are not copied until others are added."""
+    """An array that grows at the end and shrinks at the start; `values` are not copied until others are added."""
 
     __slots__ = ("_buffer", "_end", "_start")
 

@@ -30,8 +30,8 @@ _Wanted = Iterator[tuple[Any, set[int]]]
 
 
 def columns_read(plan: Plan, view: str) -> frozenset[str]:
-    """The columns of the registered view `view` that the plan reads. Other registered views are computed whole, because
-    other texts read them too.
+    """The columns of the built-in view `view` that the plan reads. Registered views are computed whole, because other
+    texts read them too.
     """
     found: set[str] = set()
     pending: list[tuple[Any, set[int]]] = [(plan, _all(plan))]
