@@ -25,7 +25,7 @@ _MANY, _SPREAD, _SAMPLE = 256, 4, 256
 _FEW = 16
 #: The bytes of this many texts are not counted: on a stream, that would take as long as half of what makes them.
 _FEW_COUNTED = 256
-#: Texts of up to this many bytes are not counted: there are no more than a thousand columns of them.
+#: This many bytes of each value are not counted: a query has at most a thousand columns, so short values need no bound.
 _SHORT = 64
 
 

@@ -114,6 +114,19 @@ def _of_two(name: str, text: str) -> Usage:
     return Usage(f"{name}(y, x)", text, f"{name}(price, size)", "rows in which a value is NULL are left out")
 
 
+def _discrete(name: str, form: str, text: str, *, example: str) -> AggregateFunction:
+    """A percentile that is one of the values."""
+    return AggregateFunction(
+        name=name,
+        signature=_any_and_part,
+        running=DISCRETE.running,
+        reduced=DISCRETE.reduced,
+        grows=True,
+        takes_part=True,
+        usage=Usage(form, text, example, SKIPPED),
+    )
+
+
 def _table() -> dict[str, AggregateFunction]:
     number = fixed(DOUBLE, DOUBLE)
     truth = fixed(BOOLEAN, BOOLEAN)
@@ -300,33 +313,17 @@ def _table() -> dict[str, AggregateFunction]:
                 SKIPPED,
             ),
         ),
-        AggregateFunction(
-            name="PERCENTILE_DISC",
-            signature=_any_and_part,
-            running=DISCRETE.running,
-            reduced=DISCRETE.reduced,
-            grows=True,
-            takes_part=True,
-            usage=Usage(
-                "PERCENTILE_DISC(p) WITHIN GROUP (ORDER BY x)",
-                "the first value at or past the fraction p of the ordered values",
-                "PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY size)",
-                SKIPPED,
-            ),
+        _discrete(
+            "PERCENTILE_DISC",
+            "PERCENTILE_DISC(p) WITHIN GROUP (ORDER BY x)",
+            "the first value at or past the fraction p of the ordered values",
+            example="PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY size)",
         ),
-        AggregateFunction(
-            name="APPROX_PERCENTILE",
-            signature=_any_and_part,
-            running=DISCRETE.running,
-            reduced=DISCRETE.reduced,
-            grows=True,
-            takes_part=True,
-            usage=Usage(
-                "APPROX_PERCENTILE(x, p)",
-                "the first value at or past the fraction p; approximate over the whole past of a stream",
-                "APPROX_PERCENTILE(price, 0.9)",
-                SKIPPED,
-            ),
+        _discrete(
+            "APPROX_PERCENTILE",
+            "APPROX_PERCENTILE(x, p)",
+            "the first value at or past the fraction p; approximate over the whole past of a stream",
+            example="APPROX_PERCENTILE(price, 0.9)",
         ),
         AggregateFunction(
             name="MODE",

@@ -238,7 +238,7 @@ def test_an_owner_that_resumes_has_its_state_before_the_first_record(
 
     step = steps.newest(one.name)
     one.resume(step)
-    assert not trigger_rows._CACHE, "there is no state yet"
+    assert not trigger_rows._CACHE, "nothing has been saved that could be read"
     register(bus, "a", "price > 0", ONE)
     step = advanced(step)
     one.run(step)
