@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +13,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from candlewright.cli.app import app
+from candlewright_cep.engine import evaluate_named
+from tests.candlewright_cep.constructs import bars, of_functions, of_one_row, of_patterns, of_the_grammar
+from tests.candlewright_cep.constructs import ticks as trades
+from tests.candlewright_cep.test_conformance import ROWS
 
 Run = Callable[..., Result]
 
@@ -176,3 +182,29 @@ def test_warnings_of_a_text_that_runs_are_on_stderr(run: Run, tmp_path: Path) ->
     (line,) = ahead.stderr.splitlines()
     assert line.startswith("warning: ") and "open_time" in line
     assert (closed.exit_code, closed.stderr) == (0, "")
+
+
+def test_each_construct_gives_the_rows_of_the_library(run: Run, tmp_path: Path) -> None:
+    tables = {"ticks": trades(), "ohlc": bars(), "r": ROWS}
+    files = {name: str(tmp_path / f"{name}.parquet") for name in tables}
+    for name, table in tables.items():
+        pq.write_table(table, files[name])
+    constructs = [*of_the_grammar(), *of_functions(), *of_patterns(), *of_one_row()]
+    batch = tmp_path / "cases.jsonl"
+    batch.write_text(
+        "\n".join(json.dumps({"name": each.name, "sql": each.text, "input": files}) for each in constructs)
+    )
+    answers = [json.loads(line) for line in run("--batch", batch).stdout.splitlines()]
+    for answer, construct in zip(answers, constructs, strict=True):
+        found = evaluate_named(construct.text, tables)
+        assert answer == {"name": construct.name, "columns": found.column_names, "rows": as_json(found)}
+
+
+def as_json(table: pa.Table) -> list[list[Any]]:
+    columns = [
+        [value and value.replace(" ", "T") for value in column.cast(pa.string()).to_pylist()]
+        if pa.types.is_timestamp(column.type)
+        else [float(value) if isinstance(value, Decimal) else value for value in column.to_pylist()]
+        for column in table.columns
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
