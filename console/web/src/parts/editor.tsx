@@ -13,7 +13,7 @@ import { type Diagnostic, lintGutter, setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, Prec } from "@codemirror/state";
 import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers, placeholder } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Mistake } from "../data/api";
 import { type Language, columnCompletion, completions } from "../data/language";
 
@@ -35,7 +35,7 @@ export function Editor(props: Props) {
   const dialect = useRef(new Compartment());
   latest.current = props;
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const root = host.current!.shadowRoot ?? host.current!.attachShadow({ mode: "open" });
     const editor = new EditorView({
       root,
@@ -75,7 +75,8 @@ export function Editor(props: Props) {
   useEffect(() => {
     if (props.language) view.current?.dispatch({ effects: dialect.current.reconfigure(support(props.language)) });
   }, [props.language]);
-  useEffect(() => {
+  // Before the next key: later, this would put back a text from before it.
+  useLayoutEffect(() => {
     const editor = view.current;
     if (editor === null || editor.state.doc.toString() === props.text) return;
     editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: props.text } });
