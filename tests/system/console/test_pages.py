@@ -113,6 +113,27 @@ def test_lost_connection_is_reported_and_leaves_no_hole(show: Open, stored: str)
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_editor_completes_functions_columns_and_clauses(show: Open) -> None:
+    shown = show()
+    with shown.page.expect_response("**/api/v1/language"):
+        page = shown.go("/triggers")
+    editor = page.get_by_role("textbox", name="SQL of the trigger")
+    offered = page.locator(".cm-tooltip-autocomplete li[aria-selected]")
+    for typed, first in (
+        ("SELECT ticker, vwa", "VWAP(price, size)"),
+        ("SELECT rs", "RSI(x, n)"),
+        ("SELECT price FROM ticks MATCH_REC", "MATCH_RECOGNIZE (…)"),
+        ("clo", "closedouble"),
+    ):
+        editor.press("Control+A")
+        editor.press("Delete")
+        page.keyboard.type(typed)
+        expect(offered).to_contain_text(first)
+        editor.press("Escape")
+    # Half a text is a 400.
+    assert [each for each in shown.errors if "400" not in each] == []
+
+
 def test_trigger_is_checked_while_typing_tried_and_registered(show: Open, stored: str, system: System) -> None:
     shown = show()
     page = shown.go("/triggers")

@@ -1,13 +1,6 @@
 /** A CodeMirror editor for SQL. It is in a shadow root, so its styles need no inline style elements. */
-import {
-  autocompletion,
-  closeBrackets,
-  closeBracketsKeymap,
-  completeFromList,
-  completionKeymap,
-} from "@codemirror/autocomplete";
+import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
-import { SQLDialect, schemaCompletionSource } from "@codemirror/lang-sql";
 import { HighlightStyle, bracketMatching, syntaxHighlighting } from "@codemirror/language";
 import { type Diagnostic, lintGutter, setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, Prec } from "@codemirror/state";
@@ -15,7 +8,8 @@ import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers, pl
 import { tags } from "@lezer/highlight";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Mistake } from "../data/api";
-import { type Language, columnCompletion, completions } from "../data/language";
+import type { Language } from "../data/language";
+import { languageSupport } from "./completion";
 
 interface Props {
   text: string;
@@ -73,7 +67,7 @@ export function Editor(props: Props) {
     };
   }, []);
   useEffect(() => {
-    if (props.language) view.current?.dispatch({ effects: dialect.current.reconfigure(support(props.language)) });
+    if (props.language) view.current?.dispatch({ effects: dialect.current.reconfigure(languageSupport(props.language)) });
   }, [props.language]);
   // Before the next key: later, this would put back a text from before it.
   useLayoutEffect(() => {
@@ -97,21 +91,6 @@ function place(editor: EditorView, mistake: Mistake): Diagnostic {
   const word = /^(\w+|\W)/.exec(doc.sliceString(from, line.to))?.[0].length ?? 0;
   const message = mistake.hint ? `${mistake.message}\n${mistake.hint}` : mistake.message;
   return { from: word > 0 ? from : Math.max(line.from, from - 1), to: from + word, severity: "error", message };
-}
-
-function support(language: Language) {
-  const dialect = SQLDialect.define({
-    keywords: language.keywords.join(" ").toLowerCase(),
-    builtin: language.functions.map(({ name }) => name.toLowerCase()).join(" "),
-    types: language.types.join(" ").toLowerCase(),
-    doubleQuotedStrings: false,
-  });
-  const tables = Object.entries(language.tables).map(([name, columns]) => [name, columns.map(columnCompletion)]);
-  const sources = [
-    schemaCompletionSource({ dialect, schema: Object.fromEntries(tables) }),
-    completeFromList(completions(language)),
-  ];
-  return [dialect.extension, ...sources.map((autocomplete) => dialect.language.data.of({ autocomplete }))];
 }
 
 const HIGHLIGHT = HighlightStyle.define([
