@@ -29,6 +29,14 @@ _OF_WINDOWS = {
     "NTH_VALUE": "over a frame with a start",
 }
 
+#: Key words that the forms do not show.
+_FURTHER = """
+    ARRAY BOTH ESCAPE FOR HOP_END HOP_START INITIAL LEADING NO OMIT ORDINALITY OTHERS OUTER RESPECT RETURNING SEEK
+    SESSION_END SESSION_START SYMMETRIC TIES TRAILING TRY_CAST TUMBLE_END TUMBLE_START UNKNOWN
+    """.split()  # noqa: SIM905
+#: Words of forms that are names of variables and columns everywhere else.
+_NAMES = frozenset(["A", "B", "C", "TIME", "TRADES", "VALUE", "VOLUME"])
+
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Entry:
@@ -72,7 +80,8 @@ def types() -> list[str]:
 
 def keywords() -> list[str]:
     """The single key words."""
-    return sorted({*RESERVED, *KEY_WORDS, *(word for clause in CLAUSES for word in clause.words if word.isalpha())})
+    of_forms = {word for clause in CLAUSES for word in clause.words if word.isalpha()}
+    return sorted({*RESERVED, *KEY_WORDS, *_FURTHER, *of_forms} - _NAMES)
 
 
 def _entries() -> Iterator[Entry]:

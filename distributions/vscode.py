@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from candlewright_cep.language import functions, keywords, types
+from candlewright_cep.times import CALENDAR_UNITS, UNITS
 
 GRAMMAR = Path(__file__).resolve().parents[1] / "clients/vscode/syntaxes/candlewright-trigger.tmLanguage.json"
 SCOPE = "source.candlewright-trigger"
@@ -17,6 +18,7 @@ SCOPE = "source.candlewright-trigger"
 def grammar() -> dict[str, Any]:
     """A TextMate grammar whose expressions are also valid in Python."""
     called = _any_of([each.name for each in functions()])
+    units = _any_of([*UNITS, *CALENDAR_UNITS])
     words = _any_of([word for word in keywords() if word not in ("TRUE", "FALSE", "NULL")])
     rules = [
         _rule("comment.line.double-dash", r"--.*$"),
@@ -26,6 +28,10 @@ def grammar() -> dict[str, Any]:
         _rule("variable.parameter", r":[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}"),
         _rule("constant.numeric", r"(?<![A-Za-z0-9_])(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"),
         _rule("constant.language", r"(?i)\b(?:TRUE|FALSE|NULL)\b"),
+        # Names of columns elsewhere.
+        _rule(
+            "keyword.control", rf"(?i)(?:(?<=' |\d )(?:{units})|(?<=BARS BY )(?:TRADES|VALUE|VOLUME)|(?<=AT )TIME)\b"
+        ),
         _rule("support.function", rf"(?i)\b(?:{called})\b(?=\s*\()"),
         _rule("keyword.control", rf"(?i)\b(?:{words})\b"),
         _rule("support.type", rf"(?i)\b(?:{_any_of(types())})\b"),

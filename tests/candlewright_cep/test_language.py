@@ -1,6 +1,8 @@
 """The language as editors get it: complete, and consistent with the engine."""
 
+import ast
 import datetime as dt
+import inspect
 
 import pyarrow as pa
 import pytest
@@ -11,8 +13,9 @@ from candlewright_cep.functions.aggregates.aggregates import AGGREGATE_ALIASES, 
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.scalars.scalar import FUNCTIONS
 from candlewright_cep.functions.usage import SKIPPED, STRICT
-from candlewright_cep.language import Entry, forms, functions, keywords
+from candlewright_cep.language import Entry, forms, functions, keywords, types
 from candlewright_cep.planning.over import RANKING, VALUES
+from candlewright_cep.syntax import expression_parser, pattern_parser, query_parser, source_parser
 from candlewright_cep.syntax.reader import KEY_WORDS, RESERVED
 from triggers.texts.check import INPUTS
 
@@ -119,3 +122,20 @@ def test_every_key_word_is_in_a_form() -> None:
     refused = {"INTERSECT", "EXCEPT", "NATURAL", "EXISTS"}
     assert {*RESERVED, *KEY_WORDS} - words - refused == set()
     assert {"PERMUTE", "ASOF", "EMIT", "UNNEST", "QUALIFY"} <= set(keywords())
+
+
+def test_every_word_that_the_parsers_accept_is_a_key_word() -> None:
+    parsers = (expression_parser, pattern_parser, query_parser, source_parser)
+    calls = [node for module in parsers for node in ast.walk(ast.parse(inspect.getsource(module)))]
+    accepted = {
+        argument.value
+        for call in calls
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        if call.func.attr in ("accept_words", "expect_words", "is_word")
+        for argument in call.args
+        if isinstance(argument, ast.Constant)
+    }
+    refused = {"ILIKE", "LATERAL", "RECURSIVE", "REPLACE", "TOP", "TRANSFORM"}
+    assert len(accepted) > 80
+    assert accepted - {*keywords(), *types()} == refused | {"TIME"}
+    assert all(len(word) > 1 for word in keywords())

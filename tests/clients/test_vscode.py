@@ -10,7 +10,8 @@ import pytest
 
 from candlewright_cep.language import functions, keywords, types
 from candlewright_cep.limits import Limits
-from candlewright_cep.syntax.tokens import TokenKind, tokenize
+from candlewright_cep.syntax.tokens import Token, TokenKind, tokenize
+from candlewright_cep.times import unit_name
 from distributions import vscode
 from tests.conftest import ROOT
 from tests.triggers.guide import Text, texts
@@ -79,6 +80,7 @@ def test_examples_of_the_guide_are_read_as_the_engine_reads_them(text: Text) -> 
     calls = {each.name for each in functions()}
     words = {*keywords(), "TRUE", "FALSE", "NULL"}
     tokens = tokenize(text.sql, Limits())
+    before = None
     for token, following in pairwise(tokens):
         if token.kind in KINDS:
             assert found[token.start][1].startswith(KINDS[token.kind]), token
@@ -88,4 +90,24 @@ def test_examples_of_the_guide_are_read_as_the_engine_reads_them(text: Text) -> 
             assert end == token.start + len(token.text), token
             is_call = word in calls and following.text == "("
             assert scope.startswith("support.function") == is_call, token
-            assert is_call or scope.startswith(("keyword", "constant.language")) == (word in words), token
+            is_word = word in words or (before is not None and is_of_form(before, word))
+            assert is_call or scope.startswith(("keyword", "constant.language")) == is_word, token
+        before = token
+
+
+def is_of_form(before: Token, word: str) -> bool:
+    """Whether a word that may name a column is a key word after this token."""
+    if before.kind in (TokenKind.STRING, TokenKind.NUMBER):
+        return unit_name(word) == word
+    return (before.text.upper(), word) in {("BY", "VOLUME"), ("BY", "TRADES"), ("BY", "VALUE"), ("AT", "TIME")}
+
+
+def test_names_of_columns_are_key_words_only_within_their_forms() -> None:
+    for text in (
+        "SELECT volume AS hour FROM ticks BARS BY VOLUME 5",
+        "SELECT ts - INTERVAL '1' HOUR AS time FROM ticks WHERE EXTRACT(DOW FROM ts AT TIME ZONE 'UTC') = 1",
+        "SELECT * FROM ohlc WHERE volume > 5",
+    ):
+        keys = [text[start:end] for start, end, scope in spans(text) if scope.startswith("keyword.control")]
+        assert [word for word in keys if word.islower()] == []
+        assert {"VOLUME", "HOUR", "TIME"} & set(re.findall(r"\w+", text)) <= set(keys)
