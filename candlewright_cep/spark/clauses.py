@@ -20,8 +20,9 @@ from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.spark.groups import Recognition, recognizer
-from candlewright_cep.spark.statement import Clause, Statement, quoted
+from candlewright_cep.spark.statement import Clause, Statement
 from candlewright_cep.spark.streams import matches_of_stream
+from candlewright_cep.spark.words import quoted
 from candlewright_cep.types import to_arrow
 
 if TYPE_CHECKING:

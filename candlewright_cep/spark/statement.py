@@ -3,25 +3,14 @@
 Only words, quotes and parentheses are read here: Spark parses the text around a clause, `candlewright_cep` the clause.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.spark.words import Word, closing, quoted, words_of
 
-__all__ = ["Clause", "Statement", "quoted"]
+__all__ = ["Clause", "Statement"]
 
-_WORD = re.compile(
-    r"""
-      (?P<space>\s+|--[^\n]*|/\*.*?\*/)
-    | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    | (?P<quoted>`(?:[^`]|``)*`)
-    | (?P<name>[^\W\d]\w*)
-    | (?P<number>\d[\w.]*)
-    | (?P<symbol><>|!=|<=|>=|.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _KEYWORD = "MATCH_RECOGNIZE"
 #: Words that are followed by a relation.
 _BEFORE_RELATION = frozenset({"FROM", "JOIN", "LATERAL", ","})
@@ -38,27 +27,6 @@ _NO_TABLE = frozenset({"LATERAL", "VALUES", "DISTINCT"})
 _SPLITTING = frozenset({"OR", "CASE", "SELECT", "EXISTS"})
 _PLAIN_WORDS = frozenset({"AND", "BETWEEN", "IN", "LIKE", "NOT", "IS", "NULL", "DATE", "TIMESTAMP", "TRUE", "FALSE"})
 _PLAIN_SYMBOLS = frozenset({"=", "<", ">", "<=", ">=", "<>", "!=", "(", ")", ",", "-", "."})
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """`upper`: the text, in upper case if it is a name; `depth`: how many parentheses surround it (a parenthesis itself
-    counts as outside).
-    """
-
-    kind: str
-    text: str
-    upper: str
-    start: int
-    end: int
-    depth: int
-
-    @property
-    def name(self) -> str | None:
-        """The name that an identifier denotes."""
-        if self.kind == "quoted":
-            return self.text[1:-1].replace("``", "`")
-        return self.text if self.kind == "name" else None
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -95,7 +63,7 @@ class Clause:
 
     def names(self) -> frozenset[str]:
         """All names in the clause, in lower case."""
-        words = _words(self.text)
+        words = words_of(self.text)
         quoted = [word.text[1:-1] for word in words if word.kind == "string"]
         return frozenset(name.lower() for name in [*quoted, *(word.name for word in words)] if name is not None)
 
@@ -110,7 +78,7 @@ class Statement:
 
     def clause(self) -> Clause | None:
         """The first clause, which contains no other clause. Raises TriggerRejected for an unclosed parenthesis."""
-        words = _words(self.text)
+        words = words_of(self.text)
         for place, word in enumerate(words):
             following = words[place + 1] if place + 1 < len(words) else None
             if word.upper == _KEYWORD and following is not None and following.text == "(":
@@ -122,13 +90,13 @@ class Statement:
 
     def wrap(self) -> None:
         """Turn a text that is the clause alone into a query over `input`."""
-        words = _words(self.text)
+        words = words_of(self.text)
         if words and words[0].upper == _KEYWORD:
             self._put(0, 0, "SELECT * FROM input ")
 
     def define(self, name: str, query: str) -> None:
         """Define `name` as `query` wherever the text does not give it another meaning."""
-        words = _words(self.text)
+        words = words_of(self.text)
         begins = bool(words) and words[0].upper == "WITH"
         place = words[0].end if begins else 0
         definition = f"{quoted(name)} AS ({query})"
@@ -136,7 +104,7 @@ class Statement:
 
     def tables(self) -> dict[str, bool]:
         """The tables with one-word names that the text does not define, and whether a clause is over each of them."""
-        words = _words(self.text)
+        words = words_of(self.text)
         defined = {
             (word.name or "").lower()
             for word, following, after in zip(words, words[1:], words[2:], strict=False)
@@ -160,10 +128,10 @@ class Statement:
         self.text = self.text[:start] + text + self.text[end:]
         self._places[start:end] = [self._places[start]] * len(text)
 
-    def _clause(self, words: Sequence[_Word], place: int) -> Clause:
+    def _clause(self, words: Sequence[Word], place: int) -> Clause:
         word = words[place]
         line, column = self._line_and_column(word.start)
-        close = _closing(words, place + 1)
+        close = closing(words, place + 1)
         if close is None:
             raise TriggerRejected("the parenthesis of MATCH_RECOGNIZE has no end", line, column)
         first = place
@@ -189,28 +157,13 @@ class Statement:
         return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
-def _words(text: str) -> list[_Word]:
-    found: list[_Word] = []
-    depth = 0
-    for match in _WORD.finditer(text):
-        kind = match.lastgroup or ""
-        if kind == "space":
-            continue
-        raw = match.group()
-        depth -= raw == ")"
-        upper = raw.upper() if kind == "name" else raw
-        found.append(_Word(kind, raw, upper, match.start(), match.end(), depth))
-        depth += raw == "("
-    return found
-
-
-def _is_matched(words: Sequence[_Word], place: int) -> bool:
+def _is_matched(words: Sequence[Word], place: int) -> bool:
     """Whether the table, with at most an alias after it, is followed by MATCH_RECOGNIZE."""
     following = [word.upper for word in words[place + 1 : place + 4] if word.upper != "AS"]
     return _KEYWORD in following[:2]
 
 
-def _in_from(words: Sequence[_Word], place: int) -> bool:
+def _in_from(words: Sequence[Word], place: int) -> bool:
     """Whether the comma before this word belongs to a FROM."""
     depth = words[place].depth
     for word in reversed(words[:place]):
@@ -221,22 +174,13 @@ def _in_from(words: Sequence[_Word], place: int) -> bool:
     return False
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _closing(words: Sequence[_Word], opening: int) -> int | None:
-    depth = words[opening].depth
-    return next((i for i in range(opening + 1, len(words)) if words[i].text == ")" and words[i].depth == depth), None)
-
-
-def _begins_relation(word: _Word, depth: int) -> bool:
+def _begins_relation(word: Word, depth: int) -> bool:
     if word.depth < depth:
         return True  # the enclosing parenthesis
     return word.depth == depth and word.upper in _BEFORE_RELATION
 
 
-def _alias(relation: Sequence[_Word]) -> str:
+def _alias(relation: Sequence[Word]) -> str:
     """The last name: an alias, or the table's own name."""
     name = relation[-1].name
     return "input" if name is None or "`" in name else name
@@ -245,7 +189,7 @@ def _alias(relation: Sequence[_Word]) -> str:
 # -- WITH -------------------------------------------------------------------------------------------------------------
 
 
-def _scopes(text: str, words: Sequence[_Word], place: int) -> Iterator[str]:
+def _scopes(text: str, words: Sequence[Word], place: int) -> Iterator[str]:
     """`WITH …` of each level around the word that ends before it."""
     levels = [0]
     for index in range(place):
@@ -259,7 +203,7 @@ def _scopes(text: str, words: Sequence[_Word], place: int) -> Iterator[str]:
             yield scope
 
 
-def _scope(text: str, words: Sequence[_Word], level: int, place: int) -> str:
+def _scope(text: str, words: Sequence[Word], level: int, place: int) -> str:
     depth = words[level].depth
     begin = next((i for i in range(level, place) if _begins_definitions(words, i, depth)), None)
     if begin is None:
@@ -269,7 +213,7 @@ def _scope(text: str, words: Sequence[_Word], level: int, place: int) -> str:
         if words[index].upper != "AS" or words[index].depth != depth or words[index + 1].text != "(":
             index += 1
             continue
-        close = _closing(words, index + 1)
+        close = closing(words, index + 1)
         if close is None or close > place:
             break
         end, index = close, close + 1
@@ -278,7 +222,7 @@ def _scope(text: str, words: Sequence[_Word], level: int, place: int) -> str:
     return "" if end is None else text[words[begin].start : words[end].end]
 
 
-def _begins_definitions(words: Sequence[_Word], index: int, depth: int) -> bool:
+def _begins_definitions(words: Sequence[Word], index: int, depth: int) -> bool:
     """A WITH that begins definitions, unlike that of GROUP BY ... WITH ROLLUP."""
     word = words[index]
     return word.upper == "WITH" and word.depth == depth and words[index + 1].upper not in ("ROLLUP", "CUBE")
@@ -287,7 +231,7 @@ def _begins_definitions(words: Sequence[_Word], index: int, depth: int) -> bool:
 # -- WHERE ------------------------------------------------------------------------------------------------------------
 
 
-def _conditions(words: Sequence[_Word], first: int, close: int) -> Iterator[tuple[str, frozenset[str]]]:
+def _conditions(words: Sequence[Word], first: int, close: int) -> Iterator[tuple[str, frozenset[str]]]:
     """Conjuncts with only plain comparisons of the match's columns, if FROM has nothing else."""
     depth = words[close].depth
     if first == 0 or words[first - 1].upper != "FROM":
@@ -299,7 +243,7 @@ def _conditions(words: Sequence[_Word], first: int, close: int) -> Iterator[tupl
         alias, index = (words[index].name or "").lower(), index + 1
     if index >= len(words) or words[index].upper != "WHERE" or words[index].depth != depth:
         return
-    body: list[_Word] = []
+    body: list[Word] = []
     for word in words[index + 1 :]:
         if word.depth < depth or (word.depth == depth and (word.upper in _AFTER_WHERE or word.text == ";")):
             break
@@ -312,8 +256,8 @@ def _conditions(words: Sequence[_Word], first: int, close: int) -> Iterator[tupl
             yield found
 
 
-def _conjuncts(body: Sequence[_Word], depth: int) -> Iterator[list[_Word]]:
-    part: list[_Word] = []
+def _conjuncts(body: Sequence[Word], depth: int) -> Iterator[list[Word]]:
+    part: list[Word] = []
     is_between = False
     for word in body:
         if word.depth == depth and word.upper == "AND" and not is_between:
@@ -326,7 +270,7 @@ def _conjuncts(body: Sequence[_Word], depth: int) -> Iterator[list[_Word]]:
     yield part
 
 
-def _plain(part: Sequence[_Word], alias: str) -> tuple[str, frozenset[str]] | None:
+def _plain(part: Sequence[Word], alias: str) -> tuple[str, frozenset[str]] | None:
     """The condition without its table's name, and its columns; None if it contains anything else."""
     kept: list[str] = []
     names: set[str] = set()

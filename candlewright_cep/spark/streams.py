@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StructField, St
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.spark.groups import Recognition
 from candlewright_cep.spark.pieces import BUCKET, ROWS, TIME, Piece, advance, compiled, packer, report, unpacker
-from candlewright_cep.spark.statement import quoted
+from candlewright_cep.spark.words import quoted
 
 if TYPE_CHECKING:
     import pandas
