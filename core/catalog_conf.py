@@ -6,10 +6,12 @@ from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings
 from core.table_files import catalog_file, warehouse_of
 
-__all__ = ["SPARK_CATALOG", "is_object_store", "required_uri", "spark_catalog_conf"]
+__all__ = ["NAMESPACE", "SPARK_CATALOG", "is_object_store", "required_uri", "spark_catalog_conf"]
 
 #: Name of the catalog in Spark; the SQL catalogs also write it into each of their rows.
 SPARK_CATALOG = "lake"
+#: The namespace of all tables; Spark looks for names without one there.
+NAMESPACE = "market"
 
 
 def is_object_store(settings: Settings) -> bool:
@@ -33,7 +35,8 @@ def spark_catalog_conf(settings: Settings) -> dict[str, str]:
         own["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
         if region := settings.iceberg.properties.get("s3.region"):
             own["client.region"] = region  # the AWS SDK for Java's name for pyiceberg's s3.region
-    own |= {"warehouse": warehouse_of(settings), "cache-enabled": "false", **settings.iceberg.properties}
+    own |= {"warehouse": warehouse_of(settings), "cache-enabled": "false", "default-namespace": NAMESPACE}
+    own |= settings.iceberg.properties
     prefix = f"spark.sql.catalog.{SPARK_CATALOG}"
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{key}": value for key, value in own.items()}
 

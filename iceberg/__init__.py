@@ -1,5 +1,6 @@
 """The tables of the platform, their catalog, and exact reads and appends without Spark."""
 
+from core.catalog_conf import NAMESPACE
 from iceberg.append import (
     LongAppend,
     RowDifference,
@@ -10,7 +11,7 @@ from iceberg.append import (
     load_table,
     written_requests,
 )
-from iceberg.catalog import NAMESPACE, is_shared, open_catalog
+from iceberg.catalog import is_shared, open_catalog
 from iceberg.compaction import Piece, discard, plan_pieces, rewrite
 from iceberg.origin import settle_origin
 from iceberg.proof import Claims, CoverageFiles, Proven, Stored, claims_of, proven_parts, scan_stored

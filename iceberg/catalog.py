@@ -16,8 +16,6 @@ from core.reach import shown
 from core.settings import Settings
 from core.table_files import catalog_file, check_not_moved, warehouse_of
 
-NAMESPACE = "market"
-
 
 def is_shared(settings: Settings) -> bool:
     """Whether other data directories may use the same catalog."""

@@ -2,9 +2,9 @@
 
 from pyiceberg.catalog import Catalog
 
+from core.catalog_conf import NAMESPACE
 from core.origin import Origin, check_same
 from iceberg.append import catalog_errors
-from iceberg.catalog import NAMESPACE
 
 _PROPERTY = "candlewright.origin"
 

@@ -31,7 +31,7 @@ from pyiceberg.types import (
 from sqlalchemy.exc import IntegrityError, OperationalError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_incrementing
 
-from iceberg.catalog import NAMESPACE
+from core.catalog_conf import NAMESPACE
 
 #: Few buckets, because every commit may write a file to each; file statistics do the rest of the pruning.
 TICKER_BUCKETS = 8

@@ -15,10 +15,11 @@ from pyiceberg.exceptions import ForbiddenError, OAuthError, RESTError, ServerEr
 from pyiceberg.io import load_file_io
 
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
+from core.catalog_conf import NAMESPACE
 from core.reach import shown, store_endpoint
 from core.settings import Settings
 from core.table_files import warehouse_of
-from iceberg.catalog import NAMESPACE, catalog_properties, open_catalog
+from iceberg.catalog import catalog_properties, open_catalog
 
 __all__ = ["try_objects", "try_table"]
 

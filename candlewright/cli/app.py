@@ -255,15 +255,17 @@ def markets(
 
 @app.command()
 def sql(
-    statement: Annotated[str, typer.Argument(help="Spark SQL; the tables are lake.market.ohlc and so on.")],
+    statement: Annotated[str, typer.Argument(help="Spark SQL; the tables are ohlc, ticks and so on.")],
     output: FileOutputOption = FileOutput.table,
     file: FileOption = None,
     config: Config = None,
 ) -> None:
-    """Run Spark SQL on the tables. Needs a running platform; MATCH_RECOGNIZE works over any table.
+    """Run Spark SQL on the tables. Needs a running platform; MATCH_RECOGNIZE and queries in the trigger language work
+    over any table.
 
-    Example: candlewright sql "SELECT * FROM lake.market.ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
-    MEASURES LAST(F.close) AS low PATTERN (F{3}) DEFINE F AS close < PREV(close))"
+    Examples: candlewright sql "SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
+    MEASURES LAST(F.close) AS low PATTERN (F{3}) DEFINE F AS close < PREV(close))"; candlewright sql "SELECT ticker,
+    RSI(close, 14) OVER (PARTITION BY ticker ORDER BY open_time) AS rsi FROM ohlc WHERE period_seconds = 3600"
     """
     from candlewright.cli import tables
 

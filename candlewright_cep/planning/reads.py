@@ -1,4 +1,4 @@
-"""Finds the columns of a view that a text reads, so that the others need not be computed."""
+"""Finds the columns of inputs and views that a text reads, so that the others need not be read or computed."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -24,7 +24,7 @@ from candlewright_cep.planning.plans import (
 )
 from candlewright_cep.planning.windows import WindowTable
 
-__all__ = ["columns_read"]
+__all__ = ["columns_of_inputs", "columns_read"]
 
 _Wanted = Iterator[tuple[Any, set[int]]]
 
@@ -33,17 +33,33 @@ def columns_read(plan: Plan, view: str) -> frozenset[str]:
     """The columns of the built-in view `view` that the plan reads. Registered views are computed whole, because other
     texts read them too.
     """
-    found: set[str] = set()
+    return frozenset(
+        node.inner.fields[index].name
+        for node, wanted in _nodes(plan, until=view)
+        if isinstance(node, Renamed) and node.registered == view
+        for index in wanted
+    )
+
+
+def columns_of_inputs(plan: Plan) -> dict[str, frozenset[int]]:
+    """The columns of each input that the plan reads."""
+    found: dict[str, frozenset[int]] = {}
+    for node, wanted in _nodes(plan):
+        if isinstance(node, Scan):
+            found[node.name] = found.get(node.name, frozenset()) | wanted
+    return found
+
+
+def _nodes(plan: Plan, until: str = "") -> _Wanted:
+    """The nodes of a plan and the columns that are read of each; below the view `until`, none."""
     pending: list[tuple[Any, set[int]]] = [(plan, _all(plan))]
     while pending:
         node, wanted = pending.pop()
-        if isinstance(node, Renamed) and node.registered == view:
-            found |= {node.inner.fields[index].name for index in wanted}
-        elif isinstance(node, Renamed) and node.registered:
-            pending.append((node.inner, _all(node.inner)))
-        else:
+        yield node, wanted
+        if not isinstance(node, Renamed) or not node.registered:
             pending += _below(node, wanted)
-    return frozenset(found)
+        elif node.registered != until:
+            pending.append((node.inner, _all(node.inner)))
 
 
 def _all(plan: Plan) -> set[int]:

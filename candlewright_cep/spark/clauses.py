@@ -5,21 +5,23 @@ of each partition together; without PARTITION BY one task takes all rows.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from inspect import signature
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
 
 from candlewright_cep.binding.expressions import Column
 from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.matching.recognize import RecognizePlan
+from candlewright_cep.planning.candle_views import CANDLE_VIEWS
 from candlewright_cep.spark.groups import Recognition, recognizer
+from candlewright_cep.spark.query_frames import frame_of_query
+from candlewright_cep.spark.schemas import arrow_schema, for_spark, parameters_of, result_type, together
+from candlewright_cep.spark.selects import Query
 from candlewright_cep.spark.statement import Clause, Statement
 from candlewright_cep.spark.streams import matches_of_stream
 from candlewright_cep.spark.words import quoted
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["frame_of", "matches_in"]
 
-_PARAMETER = re.compile(r":([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}")
-
 
 def frame_of(
     session: "SparkSession | ConnectSession",
@@ -41,14 +41,17 @@ def frame_of(
     *,
     numbered: str = "",
     run: Any = None,
+    views: Mapping[str, str] | None = None,
 ) -> "DataFrame":
     """The result of a Spark SQL text that may contain MATCH_RECOGNIZE. Temporary views of `session` hold the matches.
 
     `args`: as for `SparkSession.sql`; clauses may use named ones too. `numbered`: see `Recognition`. `run`: executes
-    texts without clauses, in place of `session.sql`. Raises TriggerRejected, with the position in `text`, for an
-    invalid clause, and PySparkException for other errors.
+    texts without clauses, in place of `session.sql`. `views`: the texts of registered views by name; if given, even
+    empty, the text may also contain queries in the trigger language. Raises TriggerRejected, with the position in
+    `text`, for an invalid clause or query, and PySparkException for other errors.
     """
-    return _frame(session, Statement(text), args, numbered, run or session.sql)
+    known = None if views is None else {name.lower(): view for name, view in views.items()}
+    return _frame(_Texts(run or session.sql, args, numbered, known), Statement(text))
 
 
 def matches_in(rows: "DataFrame", text: str, args: Mapping[str, Any] | None = None) -> "DataFrame":
@@ -65,22 +68,36 @@ def matches_in(rows: "DataFrame", text: str, args: Mapping[str, Any] | None = No
         for name, is_matched in statement.tables().items():
             if is_matched or not session.catalog.tableExists(quoted(name)):
                 statement.define(name, f"SELECT * FROM {view}")
-        return _frame(session, statement, args, "", getattr(session.sql, "unchanged", session.sql))
+        return _frame(_Texts(getattr(session.sql, "unchanged", session.sql), args), statement)
 
 
-def _frame(
-    session: "SparkSession | ConnectSession", statement: Statement, args: Any, numbered: str, run: Any
-) -> "DataFrame":
-    def sql(text: str) -> "DataFrame":
-        found: DataFrame = run(text, args) if args else run(text)
-        return found
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """How the parts of a text are run; see `frame_of`."""
 
+    run: Callable[..., "DataFrame"]
+    args: Any
+    numbered: str = ""
+    views: Mapping[str, str] | None = None
+
+    def sql(self, text: str) -> "DataFrame":
+        return self.run(text, self.args) if self.args else self.run(text)
+
+
+def _frame(texts: _Texts, statement: Statement) -> "DataFrame":
+    views = texts.views
+    query = None if views is None else statement.query({*views, *CANDLE_VIEWS})
     clause = statement.clause()
-    if clause is None:
-        return sql(statement.text)
-    with _view(_matches(sql, clause, args, numbered), keeps=_keeps_views(statement.text)) as view:
-        statement.replace(clause, view)
-        return _frame(session, statement, args, numbered, run)
+    part: Clause | Query
+    if clause is not None and (query is None or clause.end <= query.start):
+        part, rows = clause, _matches(texts, clause)
+    elif query is not None and views is not None:
+        part, rows = query, frame_of_query(texts.sql, query, texts.args, numbered=texts.numbered, views=views)
+    else:
+        return texts.sql(statement.text)
+    with _view(rows, keeps=_keeps_views(statement.text)) as view:
+        statement.replace(part, view)
+        return _frame(texts, statement)
 
 
 @contextmanager
@@ -102,16 +119,16 @@ def _keeps_views(text: str) -> bool:
     return re.match(r"\s*(CREATE|ALTER|CACHE)\b", text, re.IGNORECASE) is not None
 
 
-def _matches(sql: Any, clause: Clause, args: Any, numbered: str) -> "DataFrame":
-    rows: DataFrame = sql(clause.query())
-    schema = _arrow_schema(rows)
+def _matches(texts: _Texts, clause: Clause) -> "DataFrame":
+    rows, numbered = texts.sql(clause.query()), texts.numbered
+    schema = arrow_schema(rows)
     if len({name.lower() for name in schema.names}) < len(schema.names):
         raise TriggerRejected(
             "the table before MATCH_RECOGNIZE has two columns of one name", clause.line, clause.column,
             hint="name its columns in a sub-query",
         )  # fmt: skip
     text, name = clause.for_matcher(), clause.alias
-    parameters = _parameters(clause, args)
+    parameters = parameters_of(clause.text, texts.args)
     compiled = compile_query(text, {name: schema}, parameters, default_table=name)
     plan = compiled.matches[0].recognize
     types = _types(plan, schema)
@@ -126,27 +143,19 @@ def _matches(sql: Any, clause: Clause, args: Any, numbered: str) -> "DataFrame":
     recognition = Recognition(
         text=text,
         name=name,
-        schema=_arrow_schema(rows),
+        schema=arrow_schema(rows),
         keys=keys,
         types=tuple(types),
         parameters=parameters,
         first=_first(plan, schema),
         numbered=numbered,
     )
-    result = StructType(
-        [StructField(f"c{place}", from_arrow_type(kind, prefer_timestamp_ntz=True)) for place, kind in enumerate(types)]
-    )
+    result = result_type(types)
     if rows.isStreaming:
         found = matches_of_stream(rows, recognition, result)
     else:
-        found = _together(rows, keys).mapInArrow(recognizer(recognition), result)
+        found = together(rows, keys).mapInArrow(recognizer(recognition), result)
     return found.toDF(*(column for column, _ in compiled.columns))
-
-
-def _arrow_schema(rows: "DataFrame") -> pa.Schema:
-    # The parameter exists from Spark 4.2 on; earlier versions use UTC anyway.
-    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(rows.schema, **zone)
 
 
 def _first(plan: RecognizePlan, schema: pa.Schema) -> str:
@@ -154,33 +163,11 @@ def _first(plan: RecognizePlan, schema: pa.Schema) -> str:
     return schema.names[first.index] if isinstance(first, Column) else ""
 
 
-def _parameters(clause: Clause, args: Any) -> dict[str, str]:
-    """The parameters that the clause uses."""
-    if not isinstance(args, Mapping):
-        return {}
-    named = {one or other for one, other in _PARAMETER.findall(clause.text)}
-    return {name: _as_text(args[name]) for name in named if args.get(name) is not None}
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
 def _types(plan: RecognizePlan, schema: pa.Schema) -> list[pa.DataType]:
     """Columns that are passed on keep Spark's types; times have microseconds."""
     passed = [schema.field(place).type for place in plan.columns]
-    measures = [_for_spark(to_arrow(measure.expression.type)) for measure in plan.measures]
+    measures = [for_spark(to_arrow(measure.expression.type)) for measure in plan.measures]
     return [*passed[: plan.measures_at], *measures, *passed[plan.measures_at :]]
-
-
-def _for_spark(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_duration(kind):
-        return pa.duration("us")
-    return pa.string() if pa.types.is_null(kind) else kind
 
 
 def _narrowed(rows: "DataFrame", clause: Clause, plan: RecognizePlan, schema: pa.Schema, numbered: str) -> "DataFrame":
@@ -190,11 +177,3 @@ def _narrowed(rows: "DataFrame", clause: Clause, plan: RecognizePlan, schema: pa
     named = clause.names() | {numbered}
     wanted = [name for name in schema.names if name.lower() in named] or schema.names[:1]
     return rows.select(*map(quoted, wanted))
-
-
-def _together(rows: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
-    """Each task gets whole partitions, one after another."""
-    if not keys:
-        return rows.repartition(1)
-    columns = [quoted(key) for key in keys]
-    return rows.repartition(*columns).sortWithinPartitions(*columns)

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from candlewright_cep.engine import compile_query
 
-__all__ = ["Recognition", "bunches", "recognizer"]
+__all__ = ["BUNCH_ROWS", "OUTPUT_ROWS", "Recognition", "bunches", "in_order", "in_types", "recognizer"]
 
 #: Small groups go through the matcher together, up to this many rows.
 BUNCH_ROWS = 500_000
@@ -36,27 +36,10 @@ class Recognition:
     numbered: str = ""
 
     def in_order(self, rows: pa.Table) -> pa.Table:
-        """The rows with ties in a definite order, however they arrived; the matcher keeps the order of ties."""
-        keys: dict[str, pa.ChunkedArray] = {}
-        for name in dict.fromkeys((self.first, self.numbered, *rows.column_names)):
-            if name not in rows.column_names or not _has_order(rows.schema.field(name).type):
-                continue
-            column = rows.column(name)
-            if name == self.numbered and pa.types.is_string(column.type):
-                # Of two integers written as text, the longer one is greater.
-                keys[f"k{len(keys)}"] = pc.binary_length(column)
-            keys[f"k{len(keys)}"] = column
-        if not keys:
-            return rows
-        return rows.take(pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys]))
+        return in_order(rows, self.first, self.numbered)
 
     def result(self, found: pa.Table) -> pa.Table:
-        """The matches in Spark's types; columns are named c0, c1 and so on."""
-        arrays = [
-            column if column.type == kind else column.cast(kind, safe=False)
-            for column, kind in zip(found.columns, self.types, strict=True)
-        ]
-        return pa.Table.from_arrays(arrays, names=[f"c{place}" for place in range(len(arrays))])
+        return in_types(found, self.types)
 
 
 def recognizer(plan: Recognition) -> Task:
@@ -69,6 +52,33 @@ def recognizer(plan: Recognition) -> Task:
             yield from plan.result(found).to_batches(max_chunksize=OUTPUT_ROWS)
 
     return run
+
+
+def in_order(rows: pa.Table, first: str, numbered: str) -> pa.Table:
+    """The rows with ties in a definite order, however they arrived; the engine keeps the order of ties. See
+    `Recognition`.
+    """
+    keys: dict[str, pa.ChunkedArray] = {}
+    for name in dict.fromkeys((first, numbered, *rows.column_names)):
+        if name not in rows.column_names or not _has_order(rows.schema.field(name).type):
+            continue
+        column = rows.column(name)
+        if name == numbered and pa.types.is_string(column.type):
+            # Of two integers written as text, the longer one is greater.
+            keys[f"k{len(keys)}"] = pc.binary_length(column)
+        keys[f"k{len(keys)}"] = column
+    if not keys:
+        return rows
+    return rows.take(pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys]))
+
+
+def in_types(found: pa.Table, types: Sequence[pa.DataType]) -> pa.Table:
+    """The results in Spark's types; columns are named c0, c1 and so on."""
+    arrays = [
+        column if column.type == kind else column.cast(kind, safe=False)
+        for column, kind in zip(found.columns, types, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, names=[f"c{place}" for place in range(len(arrays))])
 
 
 def _has_order(kind: pa.DataType) -> bool:

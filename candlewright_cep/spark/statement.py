@@ -1,13 +1,15 @@
-"""Finds MATCH_RECOGNIZE in a Spark SQL text: what it reads, and what it can see of the query around it.
+"""Finds MATCH_RECOGNIZE, and queries in the trigger language, in a Spark SQL text: what they read, and what they can
+see of the query around them.
 
-Only words, quotes and parentheses are read here: Spark parses the text around a clause, `candlewright_cep` the clause.
+Only words, quotes and parentheses are read here: Spark parses the text around them, `candlewright_cep` what they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.spark.words import Word, closing, quoted, words_of
+from candlewright_cep.spark.selects import Query, first_query, renamed, within
+from candlewright_cep.spark.words import Word, closing, in_from, quoted, words_of
 
 __all__ = ["Clause", "Statement"]
 
@@ -20,8 +22,6 @@ _AFTER_WHERE = frozenset(
     GROUP HAVING ORDER LIMIT OFFSET WINDOW UNION INTERSECT EXCEPT MINUS QUALIFY SORT CLUSTER DISTRIBUTE LATERAL
     """.split()  # noqa: SIM905
 )
-#: Words whose lists are separated by commas, among them FROM.
-_BEFORE_LIST = frozenset({"FROM", "SELECT", "BY", "WHERE", "HAVING", "ON", "USING", "WITH", "VALUES"})
 #: Words after FROM that are not the name of a table.
 _NO_TABLE = frozenset({"LATERAL", "VALUES", "DISTINCT"})
 _SPLITTING = frozenset({"OR", "CASE", "SELECT", "EXISTS"})
@@ -49,10 +49,7 @@ class Clause:
 
     def query(self) -> str:
         """The rows to be matched, as a separate query."""
-        found = f"SELECT * FROM {self.relation}"
-        for level, scope in enumerate(reversed(self.scopes)):
-            found = f"{scope} SELECT * FROM ({found})" if level else f"{scope} {found}"
-        return found
+        return within(self.scopes, self.relation)
 
     def for_matcher(self) -> str:
         """A text for `candlewright_cep` over the input `alias`, with the clause at its original position."""
@@ -85,8 +82,26 @@ class Statement:
                 return self._clause(words, place)
         return None
 
-    def replace(self, clause: Clause, name: str) -> None:
-        self._put(clause.start, clause.end, name)
+    def query(self, views: Container[str]) -> Query | None:
+        """The first query in the trigger language that is in no other one. `views`: see `is_mark`."""
+        words = words_of(self.text)
+        span = first_query(words, views)
+        if span is None:
+            return None
+        line, column = self._line_and_column(words[span.start].start)
+        text, relations = renamed(self.text, words, span, where=self._line_and_column)
+        return Query(
+            text=text,
+            relations=relations,
+            scopes=tuple(_scopes(self.text, words, span.start)),
+            line=line,
+            column=column,
+            start=words[span.start].start,
+            end=words[span.stop - 1].end,
+        )
+
+    def replace(self, part: Clause | Query, name: str) -> None:
+        self._put(part.start, part.end, name if isinstance(part, Clause) else f"SELECT * FROM {name}")
 
     def wrap(self) -> None:
         """Turn a text that is the clause alone into a query over `input`."""
@@ -119,7 +134,7 @@ class Statement:
                 continue
             name = word.name or ""
             assert before is not None
-            if name.lower() in defined or (before.text == "," and not _in_from(words, place)):
+            if name.lower() in defined or (before.text == "," and not in_from(words, place)):
                 continue
             found[name] = found.get(name, False) or _is_matched(words, place)
         return found
@@ -161,17 +176,6 @@ def _is_matched(words: Sequence[Word], place: int) -> bool:
     """Whether the table, with at most an alias after it, is followed by MATCH_RECOGNIZE."""
     following = [word.upper for word in words[place + 1 : place + 4] if word.upper != "AS"]
     return _KEYWORD in following[:2]
-
-
-def _in_from(words: Sequence[Word], place: int) -> bool:
-    """Whether the comma before this word belongs to a FROM."""
-    depth = words[place].depth
-    for word in reversed(words[:place]):
-        if word.depth < depth:
-            return False
-        if word.depth == depth and word.upper in _BEFORE_LIST:
-            return word.upper == "FROM"
-    return False
 
 
 def _begins_relation(word: Word, depth: int) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Word", "closing", "quoted", "words_of"]
+__all__ = ["Word", "closing", "in_from", "quoted", "words_of"]
 
 _WORD = re.compile(
     r"""
@@ -17,6 +17,10 @@ _WORD = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+
+#: Words whose lists are separated by commas, among them FROM.
+_BEFORE_LIST = frozenset({"FROM", "SELECT", "BY", "WHERE", "HAVING", "ON", "USING", "WITH", "VALUES"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +66,14 @@ def closing(words: Sequence[Word], opening: int) -> int | None:
 
 def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def in_from(words: Sequence[Word], place: int) -> bool:
+    """Whether the comma before this word belongs to a FROM."""
+    depth = words[place].depth
+    for word in reversed(words[:place]):
+        if word.depth < depth:
+            return False
+        if word.depth == depth and word.upper in _BEFORE_LIST:
+            return word.upper == "FROM"
+    return False

@@ -1,10 +1,12 @@
 """Runs the operator's Spark SQL on the tables, through Spark Connect of the running platform."""
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from candlewright.wire.errors import CandlewrightError, InvalidRequest, TriggerRejected
 from candlewright.wire.spark_connect import connect_session
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
 _REFUSED = re.compile(r"INVALID_SQL (\d+):(\d+): ([^\n]*)")
 _FAILED_SKIP = re.compile(r"SkipFailed: ([^\n]*)")
 _SHOWN_LINES = 12
+_UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
+Views: TypeAlias = Callable[[], Mapping[str, str]]
 
 
 class SparkUnreachable(CandlewrightError):
     retryable = True
 
 
-def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table:
-    """The result of `text` (Spark SQL with MATCH_RECOGNIZE, default catalog `lake`), at most `limit` rows of it.
+def run_sql(settings: Settings, text: str, limit: int | None = None, *, views: Views = dict) -> pa.Table:
+    """The result of `text` (Spark SQL, default catalog `lake`), at most `limit` rows of it. See `answer`.
 
     Raises as `answer`, and SparkUnreachable if no platform answers.
     """
@@ -34,31 +38,41 @@ def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table
     if not is_listening(settings):
         raise SparkUnreachable(f"no Spark Connect at {settings.spark.connect_bind}: is the platform up?")
     with connect_session(settings.spark.connect_url) as session:
-        return answer(session, text, limit)
+        return answer(session, text, limit, views=views)
 
 
-def answer(session: "SparkSession", text: str, limit: int | None = None) -> pa.Table:
-    """The result of `text` in a separate session, at most `limit` rows of it.
+def answer(session: "SparkSession", text: str, limit: int | None = None, *, views: Views = dict) -> pa.Table:
+    """The result of `text` in a separate session, at most `limit` rows of it. What Spark accepts is Spark's; a text
+    that it refuses may have queries in the trigger language. `views` returns the texts of the registered views by name.
 
-    Raises TriggerRejected for an invalid MATCH_RECOGNIZE, and InvalidRequest for a text that Spark refuses.
+    Raises TriggerRejected for an invalid MATCH_RECOGNIZE or query, and InvalidRequest for a text that Spark refuses.
     """
-    try:
-        frame = _frame(session, text)
+
+    def rows(frame: "DataFrame") -> pa.Table:
         return (frame if limit is None else frame.limit(limit)).toArrow()
+
+    try:
+        # Loading the engine takes as long as a small query, so it is loaded only if the text may need it.
+        if "match_recognize" not in text.lower():
+            with suppress(AnalysisException):
+                return rows(session.sql(text))
+        try:
+            return rows(_frame(session, text, {}))
+        except AnalysisException as error:
+            if _UNKNOWN_TABLE not in str(error) or not (known := views()):
+                raise
+        return rows(_frame(session, text, known))
     except PySparkException as error:
         raise _said(str(error)) from error
 
 
-def _frame(session: "SparkSession", text: str) -> "DataFrame":
-    # Loading the matcher takes as long as a small query, so it is loaded only if the text may have such a clause.
-    if "match_recognize" not in text.lower():
-        return session.sql(text)
+def _frame(session: "SparkSession", text: str, views: Mapping[str, str]) -> "DataFrame":
     from candlewright_cep import TriggerRejected as Rejected
     from candlewright_cep.spark.clauses import frame_of
 
     try:
         # Ids put trades at the same time in the exchange's order.
-        return frame_of(session, text, numbered="trade_id")
+        return frame_of(session, text, numbered="trade_id", views=views)
     except Rejected as error:
         raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
 
