@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _REFUSED = re.compile(r"INVALID_SQL (\d+):(\d+): ([^\n]*)")
 _FAILED_SKIP = re.compile(r"SkipFailed: ([^\n]*)")
 _SHOWN_LINES = 12
+#: Spark answers EXPLAIN of a text that it refuses with a row, not with an error.
+_FOR_THE_ENGINE = re.compile(r"match_recognize|^\s*explain\b", re.IGNORECASE)
 _UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 Views: TypeAlias = Callable[[], Mapping[str, str]]
 
@@ -53,7 +55,7 @@ def answer(session: "SparkSession", text: str, limit: int | None = None, *, view
 
     try:
         # Loading the engine takes as long as a small query, so it is loaded only if the text may need it.
-        if "match_recognize" not in text.lower():
+        if not _FOR_THE_ENGINE.search(text):
             with suppress(AnalysisException):
                 return rows(session.sql(text))
         try:

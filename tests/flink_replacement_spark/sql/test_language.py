@@ -126,6 +126,18 @@ def test_spark_runs_the_text_around_a_query(session: SparkSession) -> None:
     assert answer(session, f"SELECT ts, {ema} FROM ticks ORDER BY e DESC, ts", 3).num_rows == 3
 
 
+def test_a_plan_shows_what_spark_reads_for_a_query(session: SparkSession) -> None:
+    query = "SELECT RSI(price, 14) OVER (PARTITION BY ticker ORDER BY ts) AS r FROM ticks WHERE ticker = '{}'"
+    [plan] = answer(session, f"EXPLAIN {query.format('BTC/USDT.BINANCE')}").column("plan").to_pylist()
+    assert "MapInArrow" in plan
+    assert "<empty>" not in plan
+    # Spark has applied the condition to these few rows while it planned.
+    [plan] = answer(session, f"EXPLAIN {query.format('none')}").column("plan").to_pylist()
+    assert "<empty>" in plan
+    [plain] = answer(session, "EXPLAIN SELECT price FROM ticks").column("plan").to_pylist()
+    assert "MapInArrow" not in plain
+
+
 def test_tables_of_the_lake_need_no_qualifier_and_take_results(platform: Platform) -> None:
     table = load_table(open_catalog(platform.settings), OHLC)
     schema = table.schema().as_arrow()
