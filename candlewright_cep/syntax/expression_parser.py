@@ -303,23 +303,8 @@ class ExpressionReader(TypeReader):
             raise token.reject(*_NO_SUBQUERY)
         if word in RESERVED and not (word in ("LEFT", "RIGHT") and self.is_symbol("(", ahead=1)):
             raise self.unexpected("an expression")
-        if self.is_symbol("(", ahead=1):
-            special = {
-                "EXTRACT": self._extract,
-                "TRIM": self._trim,
-                "SUBSTRING": self._substring,
-                "POSITION": self._position,
-                "FLOOR": self._round_time,
-                "CEIL": self._round_time,
-                "CEILING": self._round_time,
-                "TIMESTAMPDIFF": self._unit_first,
-                "TIMESTAMPADD": self._unit_first,
-                "ROW": self._row,
-                "STRUCT": self._row,
-            }.get(word)
-            if special is not None:
-                return special()
-        return self._name_or_call()
+        special = _SPECIAL.get(word)
+        return special(self) if special is not None and self.is_symbol("(", ahead=1) else self._name_or_call()
 
     @staticmethod
     def _starts_operand(token: Token) -> bool:
@@ -603,3 +588,19 @@ def _ordering(items: Sequence[SortItem]) -> list[Node]:
     for item in items:
         found += [item.expression, LiteralNode(item.descending + 2 * item.nulls_first, INT, item.at)]
     return found
+
+
+#: Functions whose arguments have a form of their own.
+_SPECIAL: dict[str, Callable[[ExpressionReader], Node]] = {
+    "EXTRACT": ExpressionReader._extract,
+    "TRIM": ExpressionReader._trim,
+    "SUBSTRING": ExpressionReader._substring,
+    "POSITION": ExpressionReader._position,
+    "FLOOR": ExpressionReader._round_time,
+    "CEIL": ExpressionReader._round_time,
+    "CEILING": ExpressionReader._round_time,
+    "TIMESTAMPDIFF": ExpressionReader._unit_first,
+    "TIMESTAMPADD": ExpressionReader._unit_first,
+    "ROW": ExpressionReader._row,
+    "STRUCT": ExpressionReader._row,
+}

@@ -2,7 +2,7 @@
 
 import enum
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
@@ -18,8 +18,7 @@ class TokenKind(enum.Enum):
     END = "end of text"
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """A 1-based position in the trigger's text."""
 
     line: int
@@ -32,8 +31,7 @@ class Position:
 BEGIN = Position(1, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     kind: TokenKind
     text: str
     at: Position
@@ -67,6 +65,8 @@ _KINDS = {
     "parameter": TokenKind.PARAMETER,
     "symbol": TokenKind.SYMBOL,
 }
+#: Their text is what was written, on one line.
+_AS_WRITTEN = ("name", "symbol", "number")
 
 
 def tokenize(text: str, limits: Limits) -> list[Token]:
@@ -78,21 +78,20 @@ def tokenize(text: str, limits: Limits) -> list[Token]:
     if size > limits.text_bytes:
         raise TriggerRejected(f"the text has {size} bytes; at most {limits.text_bytes} are allowed")
     tokens: list[Token] = []
-    offset, line, line_start = 0, 1, 0
-    while offset < len(text):
-        at = Position(line, offset - line_start + 1)
+    offset, line, line_start, end = 0, 1, 0, len(text)
+    while offset < end:
         found = _TOKEN.match(text, offset)
-        if found is None or (found.group() == "/" and text.startswith("/*", offset)):
-            raise _unreadable(text, offset, at)
+        raw = "" if found is None else found.group()
+        if found is None or (raw == "/" and text.startswith("/*", offset)):
+            raise _unreadable(text, offset, Position(line, offset - line_start + 1))
         group = found.lastgroup or ""
-        raw = found.group()
         if group != "space":
-            tokens.append(Token(_KINDS[group], _content(group, raw, at), at, offset))
+            at = Position(line, offset - line_start + 1)
+            tokens.append(Token(_KINDS[group], raw if group in _AS_WRITTEN else _content(group, raw, at), at, offset))
             if len(tokens) > limits.tokens:
                 raise at.reject(f"the text has more than {limits.tokens} words and symbols")
-        breaks = raw.count("\n")
-        if breaks:
-            line += breaks
+        if group not in _AS_WRITTEN and "\n" in raw:
+            line += raw.count("\n")
             line_start = offset + raw.rindex("\n") + 1
         offset = found.end()
     tokens.append(Token(TokenKind.END, "", Position(line, offset - line_start + 1), offset))
@@ -115,12 +114,10 @@ def _content(group: str, raw: str, at: Position) -> str:
         return raw[1:-1].replace("''", "'")
     if group == "parameter":
         return raw[2:-1] if raw.startswith("$") else raw[1:]
-    if group == "quoted":
-        name = raw[1:-1].replace('""', '"')
-        if not name or not name.isprintable():
-            raise at.reject("a quoted name is empty or contains control characters")
-        return name
-    return raw
+    name = raw[1:-1].replace('""', '"')
+    if not name or not name.isprintable():
+        raise at.reject("a quoted name is empty or contains control characters")
+    return name
 
 
 def _unreadable(text: str, offset: int, at: Position) -> TriggerRejected:

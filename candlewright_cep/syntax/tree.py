@@ -1,6 +1,6 @@
 """The tree that the parser makes: what was written and where. Nothing is resolved yet."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from candlewright_cep.syntax.tokens import Position
@@ -387,5 +387,5 @@ def has_join(node: QueryNode) -> bool:
         if isinstance(current, tuple):
             pending += current
         elif isinstance(current, _WITH_SOURCES):
-            pending += (getattr(current, part.name) for part in fields(current))
+            pending += (getattr(current, name) for name in current.__slots__)
     return False
