@@ -96,7 +96,7 @@ def _texts(listed: bytes) -> tuple[str, ...]:
 
 def compile_query(
     sql: str,
-    schemas: Mapping[str, pa.Schema],
+    schemas: Mapping[str, pa.Schema | tuple[Field, ...]],
     parameters: Mapping[str, str] | None = None,
     *,
     default_table: str = "ticks",
@@ -113,7 +113,7 @@ def compile_query(
 
     Raises TriggerRejected with line and column, and no other exception, whatever the text.
     """
-    inputs = {name: fields_of(schema) for name, schema in schemas.items()}
+    inputs = {name: fields_of(schema) if isinstance(schema, pa.Schema) else schema for name, schema in schemas.items()}
     any_name = default_table if answers_to_any else ""
 
     def planned(candles: Collection[str] | None = None) -> tuple[Planner, Plan]:

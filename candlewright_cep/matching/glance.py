@@ -338,18 +338,19 @@ def _holds(
         return node if seen is None else seen(node)
 
     for place in range(1, automaton.places):
-        preferred: list[_Condition] = []
+        preferred: list[Expression] = []
         for candidate in automaton.layout(place, start=False, end=False):
             local = None if candidate.variable < 0 else conditions.local[candidate.variable]
             if not is_exact and local is not None and any(isinstance(part, Shift) for part in walk(local)):
                 break
             if candidate.variable >= 0 and candidate.then == place:
                 if conditions.path is None or conditions.path.conditions[candidate.variable] is None:
-                    yield place, _Hold(None if local is None else _Condition.of(read(local)), tuple(preferred))
+                    others = tuple(_Condition.of(read(each)) for each in preferred)
+                    yield place, _Hold(None if local is None else _Condition.of(read(local)), others)
                 break
             if local is None:
                 break
-            preferred.append(_Condition.of(read(local)))
+            preferred.append(local)
 
 
 def _since(look: Look, before: int) -> Bools:

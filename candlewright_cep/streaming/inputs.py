@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.expressions import Apply, Column, Expression
+from candlewright_cep.engine import fields_of
 from candlewright_cep.planning.closings import is_end_of
 from candlewright_cep.planning.plans import AsofJoin, Join, Plan
 
@@ -23,6 +25,11 @@ class StreamInput:
     ticker_column: str = "ticker"
     period_column: str = ""
     is_in_order: bool = True
+    #: The columns as texts see them, made once for all texts.
+    fields: tuple[Field, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", fields_of(self.schema))
 
 
 @dataclass(slots=True)

@@ -10,21 +10,17 @@ import struct
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from candlewright_cep import work
-from candlewright_cep.binding.expressions import FIRST_SLOT, Column, Expression, conjunction, is_slot, rewrite
 from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
-from candlewright_cep.matching.glance import Glance, Resting
-from candlewright_cep.planning.over import Over
+from candlewright_cep.matching.glance import Resting
 from candlewright_cep.planning.periods import joins_by_time
-from candlewright_cep.planning.plans import Filter, Match, Narrowed, Project, Renamed, Scan
 from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.joins.branches import joined_query
 from candlewright_cep.streaming.joins.meeting import check_branch
@@ -83,8 +79,8 @@ def compile_stream(
 
     Raises TriggerRejected.
     """
-    schemas = {name: source.schema for name, source in inputs.items()}
-    compiled = compile_query(sql, schemas, parameters, default_table=default_table, limits=limits, views=views)
+    fields = {name: source.fields for name, source in inputs.items()}
+    compiled = compile_query(sql, fields, parameters, default_table=default_table, limits=limits, views=views)
     nodes = chain_of(compiled.plan)
     if joins_by_time(nodes[0]):
         query = joined_query(compiled, inputs, nodes, partitions_close=partitions_close, period_seconds=period_seconds)
@@ -259,88 +255,22 @@ class TriggerStream:
         return own_rows(released, self.query.source.ticker_column, self.active_from, tickers=self.tickers)
 
     @property
-    def glance(self) -> Glance | None:
-        """Tells whether new rows can matter; None if only feeding them shows that."""
-        first, further = self._first_of_order
-        others = all(isinstance(stage, RowStage) for stage in further)
-        if not others or self.query.needs_merge or self.query.needs_ties or not self.query.is_in_order:
-            return None
-        source = self.query.source
-        alone = (source.schema.names.index(source.ticker_column),)
-        if isinstance(first, MatchStage):
-            return self._glance_of_pattern(first, alone[0])
-        # LAG finds the preceding row by time, even among older rows.
-        is_by_ticker = isinstance(first, OverStage) and first.node.window.partition == alone
-        if isinstance(first, OverStage) and is_by_ticker and not self.query.partitions_close:
-            return self._glance_of_rows(first)
-        return None
-
-    @property
-    def _first_of_order(self) -> tuple[Stage | None, list[Stage]]:
-        """The first stage for which the order of rows matters, if it is a pattern, and those after it; otherwise the
-        first of all.
-        """
-        found = self.stages
-        if len(found) > 1 and isinstance(found[0], RowStage) and isinstance(found[1], MatchStage):
-            found = found[1:]
-        return (found[0], found[1:]) if found else (None, [])
-
-    def _glance_of_pattern(self, matches: MatchStage, ticker: int) -> Glance | None:
-        plan, types = matches.stream.plan, self.query.slot_types
-        if matches is self.stages[0]:
-            return Glance.of(plan, types) if plan.partition == (ticker,) else None
-        columns: list[Expression] = []
-        filters: list[Expression] = []
-
-        def seen(node: Expression) -> Expression:
-            return rewrite(
-                node, lambda part: columns[part.index] if isinstance(part, Column) and not is_slot(part) else None
-            )
-
-        for node in takewhile(lambda node: not isinstance(node, Match), self.query.nodes):
-            if isinstance(node, Filter):
-                filters.append(seen(node.condition))
-            elif isinstance(node, Project):
-                columns = [seen(part) for part in node.expressions]
-            elif isinstance(node, Scan):
-                columns = [Column(place, part.type) for place, part in enumerate(node.fields)]
-            elif isinstance(node, Narrowed):
-                columns = columns[: node.width]
-            elif not isinstance(node, Renamed):
-                return None
-        keys = [columns[place] for place in plan.partition]
-        is_alone = len(keys) == 1 and isinstance(keys[0], Column) and keys[0].index == ticker
-        return Glance.of(plan, types, seen=seen, filters=filters) if is_alone else None
-
-    def _glance_of_rows(self, windows: OverStage) -> Glance | None:
-        """For rows that a condition selects by earlier ones, with LAG."""
-        shifts, nodes = windows.shifts(), self.query.nodes
-        place = next(place for place, node in enumerate(nodes) if isinstance(node, Over))
-        filters = takewhile(lambda node: isinstance(node, Filter), nodes[place + 1 :])
-        condition = conjunction([node.condition for node in filters if isinstance(node, Filter)])
-        if shifts is None or condition is None:
-            return None
-        width = len(windows.node.inner.fields)
-
-        def change(part: Expression) -> Expression | None:
-            is_lag = isinstance(part, Column) and width <= part.index < FIRST_SLOT
-            return shifts[part.index - width] if isinstance(part, Column) and is_lag else None
-
-        lookback = max(-shift.delta for shift in shifts)
-        return Glance.of_rows(rewrite(condition, change), lookback, self.query.slot_types)
+    def _first_of_order(self) -> Stage:
+        """Of a stream with a glance, the first stage for which the order of rows matters."""
+        return self.stages[isinstance(self.stages[0], RowStage)]
 
     def rests(self, ticker: str) -> Resting:
-        """For a stream with a `glance`: what it waits for."""
-        first, _ = self._first_of_order
+        """For a stream with a glance (see `streaming.glances`): what it waits for."""
+        first = self._first_of_order
         return first.stream.rests((ticker,)) if isinstance(first, MatchStage) else Resting(is_idle=True, is_clean=True)
 
     def skip(self, tickers: Sequence[str], rows: pa.Table) -> None:
-        """For a stream with a `glance`, instead of `feed`: skip rows of these tickers that cannot matter. `rows`: the
+        """For a stream with a glance, instead of `feed`: skip rows of these tickers that cannot matter. `rows`: the
         last of them, as many as the pattern looks back at."""
         source = self.query.source
         columns = len(source.schema)
         taken = rows_of(rows, columns, source.time_columns[0], ticker_column=source.ticker_column)
-        first, _ = self._first_of_order
+        first = self._first_of_order
         if isinstance(first, OverStage):
             first.skip(set(tickers), taken)
         elif isinstance(first, MatchStage):

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from candlewright_cep import TriggerStream
 from candlewright_cep.matching.glance import Glance
 from candlewright_cep.planning.plans import Match
+from candlewright_cep.streaming import glances
 from candlewright_cep.streaming.slots import Lifted, Number
 from protobuf import records_pb2 as records
 from triggers.texts.alerts import engine_parameters
@@ -115,20 +115,16 @@ class Common:
     @classmethod
     def of(cls, compiled: CompiledTrigger, text: Text, *, is_alone: bool, shares_views: bool | None = None) -> "Common":
         """`shares_views`: None if it may decide."""
-        lifted = None if is_alone else compiled.query.lifted()
         views = () if shares_views is False else _views(compiled)
+        if shares_views is None and views and not is_alone and _rests(compiled, views[-1][0]):
+            views = ()
+        # A view has its own numbers for all that read it.
+        count = views[-1][0] if views else 0
+        lifted = None if is_alone else compiled.query.lifted(since=count)
         if lifted is None:
             return cls(repr(text), (), compiled, text, None, views)
-        count = views[-1][0] if views else 0
-        # Whether rows matter to a pattern after a view is decided from the input, together with other patterns.
-        is_in_view = any(isinstance(node, Match) for node in compiled.query.nodes[:count])
-        may_rest = shares_views is None and not is_in_view
-        if not views or (may_rest and glance_of(_with_slots(compiled, lifted)) is not None):
-            return cls(f"{lifted.key} {compiled.options}", lifted.values, compiled, text, lifted)
-        # A view has its own numbers for all that read it.
-        lifted = compiled.query.lifted(since=count)
-        assert lifted is not None
-        return cls(f"{lifted.key} {compiled.options} {count}", lifted.values, compiled, text, lifted, views)
+        key = f"{lifted.key} {compiled.options}"
+        return cls(f"{key} {count}" if views else key, lifted.values, compiled, text, lifted, views)
 
     def prepared(self) -> CompiledTrigger:
         """The query with slots in place of the numbers."""
@@ -139,7 +135,17 @@ def glance_of(compiled: CompiledTrigger) -> Glance | None:
     """For a text that shares its stream: tells whether new rows can matter; None if it must be fed every row."""
     if compiled.runs_alone or compiled.is_stateless or compiled.options.revisions:
         return None
-    return TriggerStream(query=compiled.query).glance
+    return glances.glance_of(compiled.query)
+
+
+def _rests(compiled: CompiledTrigger, count: int) -> bool:
+    """Whether the rows that matter to a pattern after a view of `count` nodes are decided from the input, together with
+    other patterns.
+    """
+    if any(isinstance(node, Match) for node in compiled.query.nodes[:count]):
+        return False
+    lifted = compiled.query.lifted()
+    return lifted is not None and glance_of(_with_slots(compiled, lifted)) is not None
 
 
 def _with_slots(compiled: CompiledTrigger, lifted: Lifted) -> CompiledTrigger:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from candlewright_cep.binding.evaluation import RowValues
-from candlewright_cep.binding.expressions import Column, Shift, WindowFunction
+from candlewright_cep.binding.expressions import Column, WindowFunction
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.planning.over import RANKING, Over, peer_groups, takes_frame
 from candlewright_cep.planning.periods import STATELESS, is_written
@@ -309,15 +309,6 @@ class OverStage:
                 reached = np.maximum(reached, _newest(times, rows.ticker.take(pa.array(order))))
             keep |= times >= reached - self._range
         return compact(rows.take(np.sort(order[keep])))
-
-    def shifts(self) -> tuple[Shift, ...] | None:
-        """The functions as expressions over the input, if each is a LAG without a default; otherwise None."""
-        found = [
-            Shift(function.arguments[0], -function.offset)
-            for function in self.node.functions
-            if function.name == "LAG" and len(function.arguments) == 1 and not function.ignores_nulls
-        ]
-        return tuple(found) if len(found) == len(self.node.functions) and not self.node.measures else None
 
     def skip(self, tickers: Set[str], rows: Rows) -> None:
         """Keep these rows of the tickers instead of those that are kept."""
