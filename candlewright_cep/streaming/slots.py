@@ -7,11 +7,11 @@ read from the text: the key is the whole plan, so everything that was not lifted
 
 import enum
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ from candlewright_cep.vector import Vector, distinct, from_list
 _LIFTED = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "+", "-", "*", "/"])
 _NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
 Number = float | int | Decimal
+_Writer: TypeAlias = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def has_numbers(node: Plan) -> bool:
 def written_key(nodes: Sequence[Plan | Expression]) -> str | None:
     """Equal for chains, or expressions, that do the same; None for one that cannot be compared with others."""
     try:
-        written = repr([_written(node) for node in nodes])
+        written = _items(nodes)
     except _Unknown:
         return None
     return hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
@@ -141,9 +142,10 @@ class _Lifting:
             return node if outer is None else self._slot(node, outer)
         if isinstance(node, Apply):
             here = node if node.function in _LIFTED else None
-            return replace(node, arguments=tuple(self._expression(part, here) for part in node.arguments))
+            arguments = tuple([self._expression(part, here) for part in node.arguments])
+            return Apply(node.function, arguments, node.type, node.extra)
         if isinstance(node, Aggregation):
-            return replace(node, arguments=tuple(self._expression(part) for part in node.arguments))
+            return replace(node, arguments=tuple([self._expression(part) for part in node.arguments]))
         if isinstance(node, Shift | Navigation):
             return replace(node, argument=self._expression(node.argument))
         return node
@@ -167,41 +169,44 @@ def _wide(kind: SqlType, outer: Apply) -> SqlType:
     return decimal(MOST_DIGITS, scale) if kind.precision - kind.scale + scale <= MOST_DIGITS else kind
 
 
-def _written(part: Any) -> Any:
-    """Plain data that is equal if two plans do the same. Positions in the text, compiled forms and the plans below a
-    node (which are separate nodes) are left out.
+def _written(part: Any) -> str:
+    """A text that is equal for plans that do the same. Positions in the text, compiled forms and the plans below a node
+    (which are separate nodes) are left out.
     """
-    if part is None or type(part) in (bool, int, str, bytes):
-        return part
-    if isinstance(part, tuple | list):
-        return [_written(one) for one in part]
-    if isinstance(part, Field | SqlType):
-        return _written_once(part)
-    if isinstance(part, Position | Limits | Conditions):
-        return ""
-    if isinstance(part, float | Decimal):
-        return repr(part)
-    if isinstance(part, enum.Enum):
-        return part.name
-    if isinstance(part, Automaton):
-        return _written(part.program)
-    if isinstance(part, frozenset):
-        return sorted(repr(_written(one)) for one in part)
-    return [type(part).__name__, *(_written(getattr(part, name)) for name in _fields_of(type(part)))]
+    kind = type(part)
+    return (_WRITERS.get(kind) or _writer_of(kind))(part)
+
+
+def _items(parts: Iterable[Any]) -> str:
+    return f"[{', '.join(map(_written, parts))}]"
 
 
 @lru_cache(maxsize=4096)
 def _written_once(part: Field | SqlType) -> str:
-    return repr(part)
+    return repr(repr(part))
 
 
-_FIELDS: dict[type[Any], tuple[str, ...]] = {}
-
-
-def _fields_of(kind: type[Any]) -> tuple[str, ...]:
-    found = _FIELDS.get(kind)
-    if found is None:
-        if not is_dataclass(kind):
-            raise _Unknown(kind.__name__)
-        found = _FIELDS[kind] = tuple(part.name for part in fields(kind) if part.name not in ("inner", "text"))
+def _writer_of(kind: type[Any]) -> _Writer:
+    known = (writer for kinds, writer in _KNOWN if issubclass(kind, kinds))
+    found = _WRITERS[kind] = next(known, None) or _writer_of_parts(kind)
     return found
+
+
+def _writer_of_parts(kind: type[Any]) -> _Writer:
+    if not is_dataclass(kind):
+        raise _Unknown(kind.__name__)
+    names = [part.name for part in fields(kind) if part.name not in ("inner", "text")]
+    name = repr(kind.__name__)
+    return lambda part: f"[{', '.join([name, *(_written(getattr(part, each)) for each in names)])}]"
+
+
+_WRITERS: dict[type[Any], _Writer] = dict.fromkeys((type(None), bool, int, str, bytes), repr)
+_KNOWN: tuple[tuple[tuple[type[Any], ...], _Writer], ...] = (
+    ((Position, Limits, Conditions), lambda part: "''"),
+    ((Field, SqlType), _written_once),
+    ((tuple, list), _items),
+    ((float, Decimal), lambda part: repr(repr(part))),
+    ((enum.Enum,), lambda part: repr(part.name)),
+    ((Automaton,), lambda part: _written(part.program)),
+    ((frozenset,), lambda part: repr(sorted(map(_written, part)))),
+)

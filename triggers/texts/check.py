@@ -402,16 +402,20 @@ def compile_trigger(
     `default_table`: the input of a bare condition; if empty, it depends on `period_seconds`. `views`: the texts of
     views by name. Raises TriggerRejected.
     """
-    limits = Limits(retained_rows=rules.retained_rows, partitions=rules.kept_partitions)
     values = tuple(sorted(engine_parameters(parameters).items()))
     return _compiled(
         sql,
         values,
         tuple(sorted((views or {}).items())),
-        limits,
+        _limits(rules.retained_rows, rules.kept_partitions),
         partitions_close=rules.idle_ns > 0,
         default_table=default_table,
     )
+
+
+@lru_cache
+def _limits(retained_rows: int, partitions: int) -> Limits:
+    return Limits(retained_rows=retained_rows, partitions=partitions)
 
 
 @lru_cache(maxsize=256)
