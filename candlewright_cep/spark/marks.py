@@ -3,7 +3,7 @@
 from collections.abc import Container, Sequence
 
 from candlewright_cep.functions.indicators.indicators import INDICATORS
-from candlewright_cep.spark.words import Word, in_from
+from candlewright_cep.spark.words import Word, closing, in_from
 
 __all__ = ["FUNCTIONS", "is_mark"]
 
@@ -51,7 +51,7 @@ def is_mark(words: Sequence[Word], place: int, views: Container[str]) -> bool:
     before = words[place - 1] if place else None
     if after == "(" and word.upper in _CALLED:
         return before is None or before.text != "."
-    if any(_begins(words, place, phrase) for phrase in _PHRASES):
+    if any(_begins(words, place, phrase) for phrase in _PHRASES) or _is_filter_of_window(words, place):
         return True
     if before is None or after in (".", "(") or word.text.lower() not in views:
         return False
@@ -62,3 +62,11 @@ def _begins(words: Sequence[Word], place: int, phrase: Sequence[frozenset[str]])
     if place + len(phrase) > len(words):
         return False
     return all(word.upper in wanted or word.kind in wanted for word, wanted in zip(words[place:], phrase, strict=False))
+
+
+def _is_filter_of_window(words: Sequence[Word], place: int) -> bool:
+    """FILTER (...) OVER, which Spark parses but does not support."""
+    if words[place].upper != "FILTER" or place + 1 >= len(words) or words[place + 1].text != "(":
+        return False
+    end = closing(words, place + 1)
+    return end is not None and end + 1 < len(words) and words[end + 1].upper == "OVER"

@@ -269,9 +269,10 @@ def of_one_row() -> Iterator[Construct]:
 
 _HEAD = """# What runs where
 
-Every construct of the trigger language. The last column says what the results over stored rows are compared with. A stream gives the
-same rows, however it is split into steps and wherever it is restarted, or refuses the text for the reason shown.
-`tests/candlewright_cep/test_constructs.py` runs each line; the random tests named in the last column go further.
+Every construct of the trigger language. The last column says what the results over stored rows are compared with; `candlewright sql` gives
+the same rows on Spark (`tests/flink_replacement_spark/sql/test_language.py`). So does a stream, however it is split into steps and wherever
+it is restarted, or it refuses the text for the reason shown. `tests/candlewright_cep/test_constructs.py` runs each line; the random tests
+named in the last column go further.
 [Functions](functions.md) has an example of each function, and `candlewright trigger language NAME` shows one of each construct.
 """
 

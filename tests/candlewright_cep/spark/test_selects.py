@@ -28,6 +28,7 @@ def _query(text: str, views: Collection[str] = ()) -> Query:
         "SELECT my.EMA(price), ema, asof, bars FROM ticks",
         "SELECT a, hammer FROM ticks ORDER BY a, hammer",
         "INSERT INTO t VALUES (EMA(1, 2))",
+        "SELECT SUM(size) FILTER (WHERE side = 'buy'), filter(xs, x -> x > 1) FROM ticks",
     ],
 )
 def test_other_texts_hold_no_query(text: str) -> None:
@@ -49,6 +50,7 @@ def test_other_texts_hold_no_query(text: str) -> None:
         "SELECT * FROM ticks t JOIN hammer h ON t.ticker = h.ticker",
         "SELECT a.x FROM (SELECT 1 AS x) a, hammer",
         "SELECT DATE_ADD('DAY', 1, ts) FROM ticks",
+        "SELECT SUM(size) FILTER (WHERE side IN ('buy')) OVER (ORDER BY ts) FROM ticks",
     ],
 )
 def test_a_word_that_spark_lacks_makes_a_query(text: str) -> None:

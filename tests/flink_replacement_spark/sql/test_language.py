@@ -1,6 +1,7 @@
 # ruff: noqa: E501  (texts of SQL)
 """Queries in the trigger language in the operator's SQL: the rows are those of `evaluate`."""
 
+import random
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +19,8 @@ from candlewright_cep.spark.marks import FUNCTIONS
 from flink_replacement_spark.sql.connect import answer, run_sql
 from iceberg import OHLC, load_table, open_catalog
 from tests.candlewright_cep.constructs import bars, functions_of, of_functions, of_one_row, of_the_grammar, ticks
+from tests.documentation.cookbook_markets import MARKETS
+from tests.documentation.test_cookbook import RECIPES, table_of
 from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(600)
@@ -34,7 +37,7 @@ _SPARKS = "CAST(x AS type)"
 def _microseconds(table: pa.Table) -> pa.Table:
     """The columns as Spark has them."""
     columns = [
-        column.cast(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(column.type) else column
+        column.cast(pa.timestamp("us", "UTC"), safe=False) if pa.types.is_timestamp(column.type) else column
         for column in table.columns
     ]
     return pa.table(columns, table.schema.names)
@@ -78,6 +81,7 @@ def _texts() -> Iterator[Any]:
     over = "OVER (PARTITION BY ticker ORDER BY ts, ts_ns, trade_id)"
     called = [f"{entry.example} {over} AS x{number}" for number, entry in enumerate(functions_of("indicator"))]
     yield pytest.param(f"SELECT ticker, ts, {', '.join(called)} FROM ticks", id="indicators")
+    yield pytest.param(f"SELECT ts, SUM(size) FILTER (WHERE side = 'buy') {over} AS n FROM ticks", id="FILTER of OVER")
     for each in [*of_functions(), *of_one_row()]:
         text = each.text if each.text.startswith("SELECT") else f"SELECT ts FROM ticks WHERE {each.text}"
         yield pytest.param(text, id=each.name, marks=pytest.mark.long)
@@ -86,6 +90,21 @@ def _texts() -> Iterator[Any]:
 @pytest.mark.parametrize("text", list(_texts()))
 def test_a_construct_has_the_rows_of_evaluate(session: SparkSession, text: str) -> None:
     _agrees(session, text)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_finds_its_pattern(platform: Platform, name: str) -> None:
+    recipe = RECIPES[name]
+    text = recipe.text.sql
+    for key, value in recipe.text.parameters.items():
+        text = re.sub(rf":{key}\b", value if re.fullmatch(r"[\d.]+", value) else f"'{value}'", text)
+    stored = _microseconds(table_of(name, MARKETS[name](random.Random(1), occurs=True)))
+    wanted = evaluate_named(text, {recipe.input: stored}, table_name=recipe.input)
+    assert wanted.num_rows
+    with connect_session(platform.settings.spark.connect_url) as own:
+        own.createDataFrame(stored).repartition(3).createOrReplaceTempView(recipe.input)
+        assert _shown(answer(own, text)) == _shown(wanted)
 
 
 def test_the_functions_that_spark_lacks_are_known(session: SparkSession) -> None:
