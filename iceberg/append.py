@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationException
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -18,6 +17,7 @@ from pyiceberg.table.update import TableUpdate
 from sqlalchemy.exc import SQLAlchemyError
 
 from candlewright.wire.errors import CommitConflict, CommitUnknown
+from iceberg.data_files import write_data_files
 from iceberg.filters import one_of
 from iceberg.scan import read_rows
 from iceberg.tables import COVERAGE, TableDefinition
@@ -121,8 +121,17 @@ def append(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
     Raises CommitConflict if another writer committed first (nothing was written), and CommitUnknown if the catalog did
     not report an outcome; in that case the data files stay, because a snapshot may name them.
     """
-    with _committing(table), _Append(table) as transaction:
-        transaction.append(rows, snapshot_properties=dict(summary))
+    _commit(table, write_data_files(table, rows), summary)
+
+
+def _commit(table: Table, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
+    with (
+        _committing(table),
+        _Append(table) as transaction,
+        transaction._append_snapshot_producer(dict(summary)) as producer,
+    ):
+        for file in files:
+            producer.append_data_file(file)
 
 
 @contextmanager
@@ -156,18 +165,12 @@ class LongAppend:
         self._files: list[DataFile] = []
 
     def add(self, rows: pa.Table) -> None:
-        self._files += _dataframe_to_data_files(self._table.metadata, rows, self._table.io)
+        self._files += write_data_files(self._table, rows)
 
     def commit(self, table: Table, summary: Mapping[str, str]) -> None:
         """Commit all added rows to `table`, which is the table's newest state. Raises as `append_or_find`."""
-        with (
-            _known_outcome(table, summary),
-            _committing(table),
-            _Append(table) as transaction,
-            transaction._append_snapshot_producer(dict(summary)) as producer,
-        ):
-            for file in self._files:
-                producer.append_data_file(file)
+        with _known_outcome(table, summary):
+            _commit(table, self._files, summary)
 
 
 def append_or_find(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
