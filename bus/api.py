@@ -96,13 +96,17 @@ class StoredRecord(NamedTuple):
 
 
 class RecordRun(NamedTuple):
-    """Consecutive records of a partition, the first one at `offset`. `values` may lack the numbers that the bus has
-    appended. `records` makes the records themselves.
+    """Consecutive records of a partition, the first one at `offset`, as the bus stores them: neighbours together.
+    `values`: of neighbours, one value after the other, which may lack the numbers that the bus has appended; `lengths`
+    of each record's value. `counts`, `times_ms`: how many neighbours there are, and when they were published. `records`
+    makes the records themselves.
     """
 
     partition: int
     offset: int
     values: list[bytes]
+    lengths: list[int]
+    counts: list[int]
     times_ms: list[int]
     records: Callable[[], list[StoredRecord]]
 

@@ -107,9 +107,9 @@ class RedisReading(RedisTables):
             run = run_of(topic, partition, entries, first=at, end=end) if entries else None
             if run is None:
                 raise BusError(f"{topic}/{partition} holds entries near {at} that the bus did not write")
-            self._note_means(topic, partition, sum(map(len, run.values)), len(run.values), len(entries))
+            self._note_means(topic, partition, sum(run.lengths), len(run.lengths), len(run.counts))
             yield run
-            at += len(run.values)
+            at += len(run.lengths)
 
     def locate(self, topic: str, name: str, sequence: int) -> Position | None:
         found = self._store.run("locate", topic, name, sequence)

@@ -145,23 +145,33 @@ def stored(topic: str, partition: int, entries: Iterable[Entry]) -> list[StoredR
 def run_of(topic: str, partition: int, entries: list[Any], *, first: int, end: int) -> RecordRun | None:
     """The records of a stream's entries from offset `first` to before `end`; None as for `dense`."""
     values: list[bytes] = []
+    lengths: list[int] = []
+    counts: list[int] = []
     times_ms: list[int] = []
+    at = first
     for entry in entries:
+        if at >= end:
+            break
         if type(entry) is Entry:
-            own = [entry.value]
+            own = [len(entry.value)]
+            data = entry.value
         elif type(entry) is Pack or type(entry) is KeyedPack:
-            own = _parts(entry.values, entry.lengths)
+            own, data = entry.lengths, entry.values
         else:
             return None
-        if not values and entry.offset - first + 1 < len(own):
-            own = own[len(own) - (entry.offset - first + 1) :]
-        values += own
-        times_ms += [entry.timestamp_ms] * len(own)
-    if entries[-1].offset - first + 1 != len(values):
-        return None
-    count = min(len(values), end - first)
-    del values[count:], times_ms[count:]
-    return RecordRun(partition, first, values, times_ms, partial(_records_of, topic, partition, entries, first, count))
+        skipped, stop = at - (entry.offset + 1 - len(own)), len(own) - max(0, entry.offset + 1 - end)
+        if not 0 <= skipped < len(own) or (skipped and at > first):
+            return None
+        if skipped or stop < len(own):
+            data = data[sum(own[:skipped]) : sum(own[:stop])]
+            own = own[skipped:stop]
+        values.append(data)
+        lengths += own
+        counts.append(len(own))
+        times_ms.append(entry.timestamp_ms)
+        at += len(own)
+    records = partial(_records_of, topic, partition, entries, first, len(lengths))
+    return RecordRun(partition, first, values, lengths, counts, times_ms, records)
 
 
 def _records_of(topic: str, partition: int, entries: list[Any], first: int, count: int) -> list[StoredRecord]:

@@ -126,32 +126,59 @@ def _text(number: int, text: str) -> bytes:
     return bytes(head) + value
 
 
-def decode(values: Sequence[bytes]) -> BarColumns:
-    """Raises BadFrame if one of `values` is not an OHLCV."""
-    found = _Decoded(len(values))
+def decode(values: Sequence[bytes], lengths: Sequence[int] = ()) -> BarColumns:
+    """`values`: messages; given the `lengths` of all messages, each of `values` may be several messages.
+
+    Raises BadFrame if one of them is not an OHLCV.
+    """
+    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    found = _Decoded(len(lengths or values))
     try:
-        for places in _of_one_length(values):
-            block = np.frombuffer(b"".join([values[place] for place in places.tolist()]), np.uint8)
-            block = block.reshape(len(places), len(values[places[0]]))
-            for _ in range(_MAX_LAYOUTS):
-                if len(places) < _FEW_ALIKE or (layout := _Layout.of(block[0].tobytes())) is None:
-                    break
-                is_alike = layout.fits(block)
-                found.set_alike(places[is_alike], block[is_alike], layout)
-                places, block = places[~is_alike], block[~is_alike]
-            for place in places.tolist():
-                found.set_one(place, OHLCV.FromString(values[place]))
+        for first, data, own in _blocks(values, sizes, np.array(lengths, np.int64) if lengths else sizes):
+            for places, block in _of_one_length(data, own):
+                _decode(block, first + places, found)
     except (DecodeError, UnicodeDecodeError) as error:
         raise BadFrame("BAD_RECORD", "not an OHLCV") from error
     return found.columns()
 
 
-def _of_one_length(values: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
-    """The places of the messages of each length, in blocks."""
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    order = np.argsort(lengths, kind="stable")
-    for places in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1) if len(values) else ():
-        yield from (places[first : first + _BLOCK_BARS] for first in range(0, len(places), _BLOCK_BARS))
+def _decode(block: NDArray[np.uint8], places: NDArray[np.int64], found: "_Decoded") -> None:
+    """`block`: messages of one length, those at `places`."""
+    for _ in range(_MAX_LAYOUTS):
+        if len(places) < _FEW_ALIKE or (layout := _Layout.of(block[0].tobytes())) is None:
+            break
+        is_alike = layout.fits(block)
+        if is_alike.all():
+            found.set_alike(places, block, layout)
+            return
+        found.set_alike(places[is_alike], block[is_alike], layout)
+        places, block = places[~is_alike], block[~is_alike]
+    for place, message in zip(places.tolist(), block, strict=True):
+        found.set_one(place, OHLCV.FromString(message.tobytes()))
+
+
+def _blocks(
+    values: Sequence[bytes], sizes: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> Iterator[tuple[int, bytes, NDArray[np.int64]]]:
+    """Neighbouring messages, joined: the place of the first one, and the length of each."""
+    # How many messages have ended after each value.
+    stops = np.searchsorted(np.cumsum(lengths), np.cumsum(sizes), side="right")
+    value = first = 0
+    while value < len(values):
+        after = max(value + 1, int(np.searchsorted(stops, first + _BLOCK_BARS, side="right")))
+        stop = int(stops[after - 1])
+        yield first, b"".join(values[value:after]), lengths[first:stop]
+        value, first = after, stop
+
+
+def _of_one_length(data: bytes, lengths: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+    """The messages of each length: their places, and their bytes as rows."""
+    content = np.frombuffer(data, np.uint8)
+    starts = np.cumsum(lengths) - lengths
+    for length in np.unique(lengths).tolist():
+        places = np.flatnonzero(lengths == length)
+        rows = np.lib.stride_tricks.as_strided(content, (len(content) - length + 1, length), (1, 1), writeable=False)
+        yield places, rows[starts[places]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +230,7 @@ class _Decoded:
 
     def __init__(self, count: int) -> None:
         self._whole = {number: np.zeros(count, np.uint64) for number in _WIDEST}
-        self._doubles = {number: np.zeros(count) for number in _DOUBLES}
+        self._doubles = np.zeros((len(_DOUBLES), count))
         self._texts = {number: np.full(count, "", np.object_) for number in _TEXTS}
         self._has = {number: np.zeros(count, np.bool_) for number in (_QUOTE_VOLUME, _TRADE_COUNT)}
 
@@ -214,8 +241,8 @@ class _Decoded:
                 self._has[number][places] = True
             if number in self._texts:
                 self._set_texts(self._texts[number], places, content)
-            elif number in self._doubles:
-                self._doubles[number][places] = np.ascontiguousarray(content).view("<f8")[:, 0]
+            elif number in _DOUBLES:
+                self._doubles[number - _OPEN, places] = np.ascontiguousarray(content).view("<f8")[:, 0]
             else:
                 digits = (content & 0x7F).T.astype(np.uint64)
                 self._whole[number][places] = sum(digit << np.uint64(7 * place) for place, digit in enumerate(digits))
@@ -235,19 +262,19 @@ class _Decoded:
                 self._has[number][place] = True
             if number in self._texts:
                 self._texts[number][place] = value
-            elif number in self._doubles:
-                self._doubles[number][place] = value
+            elif number in _DOUBLES:
+                self._doubles[number - _OPEN, place] = value
             else:
                 self._whole[number][place] = value
 
     def columns(self) -> BarColumns:
-        whole, doubles = self._whole, self._doubles
+        whole = self._whole
         return BarColumns(
             ticker=self._texts[_TICKER],
             period_seconds=whole[_PERIOD].astype(np.int64),
             open_time=whole[_OPEN_TIME],
-            prices=np.array([doubles[number] for number in range(_OPEN, _CLOSE + 1)]),
-            volumes=np.array([doubles[number] for number in (_VOLUME, _QUOTE_VOLUME)]),
+            prices=self._doubles[:4],
+            volumes=self._doubles[4:],
             has_quote_volume=self._has[_QUOTE_VOLUME],
             trade_count=whole[_TRADE_COUNT],
             has_trade_count=self._has[_TRADE_COUNT],

@@ -32,7 +32,7 @@ def published_bars(
 
     Raises BadFrame for a record that is not a sound bar.
     """
-    bars = bar_columns.decode(values_of(records))
+    bars = bar_columns.decode(*values_of(records))
     is_own = np.logical_or.reduce([bars.source == source for source in _SOURCES]) & ~bars.from_client
     # Usually all are, and no column is copied.
     own: slice | NDArray[np.bool_] = slice(None) if is_own.all() else is_own

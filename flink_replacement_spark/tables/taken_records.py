@@ -25,12 +25,22 @@ class Places(NamedTuple):
     time_ms: NDArray[np.int64]
 
 
+class Values(NamedTuple):
+    """The values of all records, one after the other; each of `joined` has one or several whole ones."""
+
+    joined: list[bytes]
+    lengths: list[int]
+
+
+_NONE = np.empty(0, np.int64)
+
+
 class TakenRecords(Sequence[StoredRecord]):
     """The records of these runs, one run after the other."""
 
     def __init__(self, runs: Sequence[RecordRun]) -> None:
         self._runs = runs
-        self._count = sum(len(run.values) for run in runs)
+        self._count = sum(len(run.lengths) for run in runs)
 
     def __len__(self) -> int:
         return self._count
@@ -42,20 +52,21 @@ class TakenRecords(Sequence[StoredRecord]):
     def __getitem__(self, at: int | slice) -> StoredRecord | Sequence[StoredRecord]:
         return self._records[at]
 
-    @cached_property
-    def values(self) -> list[bytes]:
-        return list(chain.from_iterable(run.values for run in self._runs))
+    @property
+    def values(self) -> Values:
+        return Values(
+            list(chain.from_iterable(run.values for run in self._runs)),
+            list(chain.from_iterable(run.lengths for run in self._runs)),
+        )
 
     @cached_property
     def places(self) -> Places:
-        counts = [len(run.values) for run in self._runs]
+        runs = self._runs
+        times_ms = np.array(list(chain.from_iterable(run.times_ms for run in runs)), np.int64)
         return Places(
-            np.repeat(np.array([run.partition for run in self._runs], np.int64), counts),
-            np.array(
-                list(chain.from_iterable(range(run.offset, run.offset + len(run.values)) for run in self._runs)),
-                np.int64,
-            ),
-            np.array(list(chain.from_iterable(run.times_ms for run in self._runs)), np.int64),
+            np.repeat(np.array([run.partition for run in runs], np.int64), [len(run.lengths) for run in runs]),
+            np.concatenate([_NONE, *(np.arange(run.offset, run.offset + len(run.lengths)) for run in runs)]),
+            np.repeat(times_ms, list(chain.from_iterable(run.counts for run in runs))),
         )
 
     @cached_property
@@ -63,9 +74,12 @@ class TakenRecords(Sequence[StoredRecord]):
         return list(chain.from_iterable(run.records() for run in self._runs))
 
 
-def values_of(records: Sequence[StoredRecord]) -> Sequence[bytes]:
+def values_of(records: Sequence[StoredRecord]) -> Values:
     """Their values; the number that the bus has appended to one may be missing."""
-    return records.values if isinstance(records, TakenRecords) else [record.value for record in records]
+    if isinstance(records, TakenRecords):
+        return records.values
+    values = [record.value for record in records]
+    return Values(values, list(map(len, values)))
 
 
 def places_of(records: Sequence[StoredRecord]) -> Places:

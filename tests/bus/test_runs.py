@@ -2,13 +2,14 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import pytest
 import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bus.api import Bus, Record, SequenceStamp
+from bus.api import Bus, Record, RecordRun, SequenceStamp
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import OffsetOutOfRange
@@ -86,14 +87,31 @@ def test_runs_that_are_read_have_the_records_of_a_read(
         wanted = bus.read("t", partition, first, max_records=end - first) if end > first else []
         found = list(bus.read_runs("t", partition, first=first, end=end))
         assert [record for run in found for record in run.records()] == wanted
-        assert [time_ms for run in found for time_ms in run.times_ms] == [record.timestamp_ms for record in wanted]
-        assert [run.offset + place for run in found for place in range(len(run.values))] == [
+        times_ms = [
+            time_ms
+            for run in found
+            for time_ms, count in zip(run.times_ms, run.counts, strict=True)
+            for _ in range(count)
+        ]
+        assert times_ms == [record.timestamp_ms for record in wanted]
+        assert [run.offset + place for run in found for place in range(len(run.lengths))] == [
             record.offset for record in wanted
         ]
-        for record, value in zip(wanted, (value for run in found for value in run.values), strict=True):
+        for record, value in zip(wanted, (value for run in found for value in _values(run)), strict=True):
             numbered = value + b"\x68" + varint(record.sequence or 0)
             assert record.value in (value, numbered)
     bus.close()
+
+
+def _values(run: RecordRun) -> list[bytes]:
+    lengths, found = iter(run.lengths), []
+    for joined, count in zip(run.values, run.counts, strict=True):
+        at = 0
+        for length in islice(lengths, count):
+            found.append(joined[at : at + length])
+            at += length
+        assert at == len(joined)
+    return found
 
 
 def test_a_run_that_was_trimmed_or_never_written_is_out_of_range(redis_url: str) -> None:
@@ -106,7 +124,7 @@ def test_a_run_that_was_trimmed_or_never_written_is_out_of_range(redis_url: str)
     bus.trim("t", keep_seconds=-1)
     with pytest.raises(OffsetOutOfRange):
         list(bus.read_runs("t", 0, first=499, end=1_000))
-    assert sum(len(run.values) for run in bus.read_runs("t", 0, first=500, end=1_000)) == 500
+    assert sum(len(run.lengths) for run in bus.read_runs("t", 0, first=500, end=1_000)) == 500
     bus.close()
 
 

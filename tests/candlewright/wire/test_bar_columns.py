@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
@@ -95,13 +97,18 @@ def test_decoded_bars_are_those_of_the_protobuf_library(data: st.DataObject, kin
             changed = bytearray(values[place])
             changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
             values[place] = bytes(changed)
-    try:
-        wanted = [OHLCV.FromString(value) for value in values]
-    except DecodeError:
-        with pytest.raises(BadFrame):
-            bar_columns.decode(values)
-        return
-    found = bar_columns.decode(values)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(values)))) | {0, len(values)})
+    joined = [b"".join(values[first:stop]) for first, stop in pairwise(cuts)]
+    # Blocks may end anywhere between values.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bar_columns, "_BLOCK_BARS", data.draw(st.integers(1, 60)))
+        try:
+            wanted = [OHLCV.FromString(value) for value in values]
+        except DecodeError:
+            with pytest.raises(BadFrame):
+                bar_columns.decode(joined, list(map(len, values)))
+            return
+        found = bar_columns.decode(joined, list(map(len, values)))
     for place, bar in enumerate(wanted):
         bar.ClearField("sequence")
         bar.DiscardUnknownFields()

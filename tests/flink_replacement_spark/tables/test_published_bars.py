@@ -90,5 +90,9 @@ def test_bars_become_rows_without_an_object_for_each() -> None:
         pytest.fail("the records were made")
 
     values = [record(0, 1 + place, 0).value for place in range(20)]
-    rows = published_bars(TakenRecords([RecordRun(0, 7, values, [5] * 20, never)]))
-    assert rows["known_at"].cast(pa.int64()).to_pylist() == [5_000 + place for place in range(20)]
+    joined = [b"".join(values[:12]), b"".join(values[12:])]
+    run = RecordRun(0, 7, joined, list(map(len, values)), [12, 8], [5, 6], never)
+    rows = published_bars(TakenRecords([run]))
+    assert rows["known_at"].cast(pa.int64()).to_pylist() == [5_000 + n for n in range(12)] + [
+        6_000 + n for n in range(8)
+    ]
