@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationException
 from pyiceberg.manifest import DataFile
@@ -19,9 +21,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from candlewright.wire.errors import CommitConflict, CommitUnknown
 from iceberg.data_files import write_data_files
 from iceberg.filters import one_of
+from iceberg.read import scan_series
 from iceberg.scan import read_rows
 from iceberg.tables import COVERAGE, TableDefinition
 
+_KEY = ("ticker", "period_seconds", "open_time")
 _ALWAYS_KNOWN = ("open", "high", "low", "close", "volume")
 _SOMETIMES_KNOWN = ("quote_volume", "trade_count")
 
@@ -52,11 +56,27 @@ def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
     return RowDifference(incoming.filter(pa.array(~is_known)), ours.filter(pa.array(_is_changed(ours, theirs))))
 
 
+def compare_with_stored(table: Table, incoming: pa.Table) -> RowDifference:
+    """`compare_candles` with the rows of `table`. Usually it has none of `incoming`, and then only keys are read."""
+    opens = pc.min_max(incoming["open_time"].cast(pa.int64())).as_py()
+    scan = partial(
+        scan_series,
+        table,
+        incoming["ticker"].unique().to_pylist(),
+        start_ns=opens["min"] * 1_000,
+        end_ns=opens["max"] * 1_000 + 1,
+    )
+    asked, known = candle_keys(incoming, scan(columns=_KEY))
+    if not pc.any(pc.is_in(pa.array(asked), value_set=pa.array(known))).as_py():
+        return RowDifference(incoming, incoming.slice(0, 0))
+    return compare_candles(incoming, scan())
+
+
 def candle_keys(one: pa.Table, other: pa.Table) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
     """An integer for each row of both tables, equal exactly where (ticker, period_seconds, open_time) is; open times
     are whole seconds.
     """
-    both = pa.concat_tables([table.select(["ticker", "period_seconds", "open_time"]) for table in (one, other)])
+    both = pa.concat_tables([table.select(_KEY) for table in (one, other)])
     ticker = both["ticker"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
     periods, period = np.unique(both["period_seconds"].to_numpy(), return_inverse=True)
     seconds = both["open_time"].cast(pa.int64()).to_numpy() // 1_000_000

@@ -252,12 +252,14 @@ def scan_ranges(table: Table, ranges: Sequence[tuple[str, int, int, int]]) -> pa
     return pa.concat_tables(parts)
 
 
-def scan_series(table: Table, tickers: Sequence[str], *, start_ns: int, end_ns: int) -> pa.Table:
-    """All columns of these tickers' bars, of any period, that open in the range, in no order."""
+def scan_series(
+    table: Table, tickers: Sequence[str], *, start_ns: int, end_ns: int, columns: Sequence[str] = ()
+) -> pa.Table:
+    """These tickers' bars, of any period, that open in the range, in no order; all columns if empty."""
     wanted = And(at_least("open_time", iso(start_ns // _MICRO)), below("open_time", iso(-(-end_ns // _MICRO))))
     if len(tickers) <= _MAX_LISTED:
         wanted = And(one_of("ticker", tickers), wanted)
-    return read_rows(table, OHLC, wanted)
+    return read_rows(table, OHLC, wanted, columns=columns)
 
 
 def scan_trade_ids(table: Table, tickers: Sequence[str], *, start_ns: int, end_ns: int) -> pa.Table:

@@ -91,6 +91,8 @@ def newest_of_each(published: pa.Table) -> pa.Table:
     """The last row of each bar in `published`; keeps the order of publication."""
     keys, _ = candle_keys(published, published.slice(0, 0))
     _, from_the_end = np.unique(keys[::-1], return_index=True)
+    if len(from_the_end) == len(keys):
+        return published
     return published.take(pa.array(np.sort(len(keys) - 1 - from_the_end)))
 
 
@@ -114,6 +116,8 @@ def _times(rows: pa.Table) -> NDArray[np.int64]:
 def _are_stored(
     keys: NDArray[Any], times: NDArray[np.int64], known_keys: NDArray[Any], known_times: NDArray[np.int64]
 ) -> bool:
+    if len(keys) and not ((known_keys == keys[0]) & (known_times == times[0])).any():
+        return False
     _, key = np.unique(np.concatenate((keys, known_keys)), return_inverse=True)
     moments, moment = np.unique(np.concatenate((times, known_times)), return_inverse=True)
     pairs = key * len(moments) + moment
@@ -162,7 +166,7 @@ def _near(candles: pa.Table) -> list[BooleanExpression]:
     """
     is_listed = candles.group_by(["ticker", "period_seconds"]).aggregate([]).num_rows <= _MAX_SERIES
     keys = ["ticker", "period_seconds", "open_time"] if is_listed else ["period_seconds", "open_time"]
-    rows = candles.select(keys).sort_by([(key, "ascending") for key in keys])
+    rows = candles.select(keys).group_by(keys).aggregate([]).sort_by([(key, "ascending") for key in keys])
     periods, times = rows["period_seconds"].to_numpy(), rows["open_time"].cast(pa.int64()).to_numpy()
     is_first = np.ones(len(times), np.bool_)
     is_first[1:] = (np.diff(periods) != 0) | (np.diff(times) > _MAX_GAP * periods[1:].astype(np.int64) * 1_000_000)

@@ -24,11 +24,10 @@ from iceberg import (
     OHLC,
     TICKS,
     append_or_find,
-    compare_candles,
+    compare_with_stored,
     is_committed,
     load_table,
     newest_of_each,
-    scan_series,
     scan_trade_ids,
 )
 
@@ -83,12 +82,7 @@ class BarTable:
             # Rows of an earlier attempt at this commit may have been replaced by candles of history.
             if taken.is_repeat and is_committed(table, summary):
                 return
-            opens = incoming["open_time"].cast(pa.int64())
-            first, last = pc.min(opens).as_py(), pc.max(opens).as_py()
-            tickers = incoming["ticker"].unique().to_pylist()
-            difference = compare_candles(
-                incoming, scan_series(table, tickers, start_ns=first * 1_000, end_ns=last * 1_000 + 1)
-            )
+            difference = compare_with_stored(table, incoming)
             written = pa.concat_tables([difference.new, difference.changed])
             if difference.changed.num_rows:
                 self._merger.merge(written, self._locks.sign(summary))

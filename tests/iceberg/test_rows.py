@@ -13,6 +13,7 @@ from iceberg import (
     append,
     append_or_find,
     compare_candles,
+    compare_with_stored,
     drop_old_snapshots,
     has_files_in,
     is_committed,
@@ -82,6 +83,17 @@ def test_a_comparison_finds_exactly_the_new_and_changed_rows(
     difference = compare_candles(candles(sorted(incoming)), known)
     assert set(minutes_of(difference.new)) == incoming - same - other
     assert set(minutes_of(difference.changed)) == incoming & other
+
+
+def test_bars_are_compared_with_those_of_their_table(catalog: Catalog) -> None:
+    other = "ETH/USDT.BINANCE"
+    write(catalog, pa.concat_tables([candles([1, 2, 5]), candles([3], other)]))
+    table = load_table(catalog, OHLC)
+    new = pa.concat_tables([candles([3, 4]), candles([1, 5], other)])
+    none_stored = compare_with_stored(table, new)
+    assert (none_stored.new, none_stored.changed.num_rows) == (new, 0)
+    difference = compare_with_stored(table, pa.concat_tables([new, candles([1]), candles([5], close=2.0)]))
+    assert (difference.new, difference.changed) == (new, candles([5], close=2.0))
 
 
 def test_the_exchanges_candle_wins_over_one_of_ticks() -> None:
