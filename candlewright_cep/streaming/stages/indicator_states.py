@@ -13,15 +13,16 @@ from candlewright_cep.functions.indicators.indicator import Input
 from candlewright_cep.functions.indicators.indicator import Rows as Part
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.indicators.series import Layout, Memory
+from candlewright_cep.limits import Limits
 from candlewright_cep.planning.over import Window
 from candlewright_cep.planning.relation import arranged
 from candlewright_cep.streaming.rows.release import Rows
+from candlewright_cep.streaming.stages.running_over import too_many_partitions
 from candlewright_cep.times import UNITS
 from candlewright_cep.vector import Array, Index, Vector
 
 #: The most numbers that all indicators of one window keep.
 MOST_KEPT = 1 << 22
-_MAX_PARTITIONS = 200_000
 _FEW = 1_000
 _PAST_NS = 2 * UNITS["DAY"]
 
@@ -34,9 +35,10 @@ class IndicatorStates:
     Partitions by a time (a day, a session) are dropped two days after it.
     """
 
-    def __init__(self, window: Window, functions: Sequence[WindowFunction]) -> None:
+    def __init__(self, window: Window, functions: Sequence[WindowFunction], limits: Limits) -> None:
         self._window = window
         self._functions = functions
+        self._most = limits.partitions
         self._memories = [Memory() for _ in functions]
         self._numbers: dict[Key, int] = {}
         self._tickers: list[str] = []
@@ -82,15 +84,20 @@ class IndicatorStates:
             return last[1]
         columns = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
         keys: list[Key] = list(zip(*columns, strict=True)) if columns else [()] * len(firsts)
+        if self._has_too_many(keys):
+            self._let_go(rows)
+            if self._has_too_many(keys):
+                raise too_many_partitions(self._most)
         numbers = self._numbers
         found = [numbers.setdefault(key, len(numbers)) for key in keys]
         self._tickers += [""] * (len(numbers) - len(self._tickers))
         for number, ticker in zip(found, own[-1].to_pylist(), strict=True):
             self._tickers[number] = ticker or ""
-        if len(numbers) > _MAX_PARTITIONS:
-            raise TriggerRejected(f"OVER has more than {_MAX_PARTITIONS} partitions")
         self._last = own, np.array(found, np.int64)
         return self._last[1]
+
+    def _has_too_many(self, reached: Sequence[Key]) -> bool:
+        return len(self._numbers) + sum(key not in self._numbers for key in reached) > self._most
 
     def _let_go(self, rows: Rows) -> None:
         """Drop partitions whose time is long past for their ticker; checked whenever their number has doubled."""

@@ -12,6 +12,7 @@ from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.aggregates.aggregates import AGGREGATES
 from candlewright_cep.functions.aggregates.folds import FOLDS, Fold, State
+from candlewright_cep.limits import Limits
 from candlewright_cep.planning.over import Over, Window, peers, takes_frame
 from candlewright_cep.planning.relation import arranged
 from candlewright_cep.streaming.rows.packing import as_json, unpacked
@@ -20,7 +21,6 @@ from candlewright_cep.streaming.stages.running_percentiles import APPROXIMATE, R
 from candlewright_cep.times import UNITS
 from candlewright_cep.vector import Index, Vector, from_list
 
-_MAX_PARTITIONS = 200_000
 _FEW = 1_000
 _PAST_NS = 2 * UNITS["DAY"]
 _MAX_DELAY = 10_000
@@ -59,6 +59,12 @@ def _known_before(offset: int) -> Fold:
         return result, known if value is None else [*known, value][-offset:]
 
     return Fold((None, []), step, lambda state: state[0])
+
+
+def too_many_partitions(most: int) -> TriggerRejected:
+    return TriggerRejected(
+        f"OVER keeps more than {most} partitions at a time", hint="name columns with few values in PARTITION BY"
+    )
 
 
 def running_functions(node: Over) -> tuple[int, ...]:
@@ -107,7 +113,7 @@ class RunningTotals:
     (each day's mean) are dropped two days after it.
     """
 
-    def __init__(self, window: Window, functions: Sequence[WindowFunction]) -> None:
+    def __init__(self, window: Window, functions: Sequence[WindowFunction], limits: Limits) -> None:
         self._window = window
         self._functions = functions
         self._folds = [_folded(function) for function in functions]
@@ -115,7 +121,7 @@ class RunningTotals:
         delay = int(upper.amount) if upper.kind == "PRECEDING" else 0
         self._delays = [0 if function.name in _OF_THE_ROW else delay for function in functions]
         self._percentiles = RunningPercentiles(functions)
-        self._most = self._percentiles.most_partitions if self._percentiles.columns else _MAX_PARTITIONS
+        self._most = min(limits.partitions, self._percentiles.most_partitions)
         self._states: dict[str, list[Any]] = {}
         self._let_go_at = _FEW
 
@@ -174,19 +180,24 @@ class RunningTotals:
         """The states of partitions, new ones for new partitions."""
         parts = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
         tickers = [rows.ticker[row].as_py() for row in firsts.tolist()]
+        keys = [json.dumps([part[place] for part in parts], default=as_json) for place in range(len(tickers))]
+        if self._has_too_many(keys):
+            self._let_go(rows)
+            if self._has_too_many(keys):
+                raise too_many_partitions(self._most)
         found: list[list[Any]] = []
-        for place, ticker in enumerate(tickers):
-            key = json.dumps([part[place] for part in parts], default=as_json)
+        for key, ticker in zip(keys, tickers, strict=True):
             state = self._states.get(key)
             if state is None:
-                if len(self._states) >= self._most:
-                    raise TriggerRejected(f"OVER has more than {self._most} partitions")
                 state = self._states[key] = ["", [fold.initial for fold in self._folds], [[] for _ in self._folds]]
                 if self._percentiles.columns:
                     state.append(self._percentiles.new())
             state[0] = ticker or ""
             found.append(state)
         return found
+
+    def _has_too_many(self, reached: Sequence[str]) -> bool:
+        return len(self._states) + sum(key not in self._states for key in reached) > self._most
 
     def _advance(
         self, index: int, state: list[Any], given: Sequence[Any], found: list[Any], start: int, end: int

@@ -57,7 +57,7 @@ class RunningPercentiles:
 
     @property
     def most_partitions(self) -> int:
-        return _MAX_SKETCHES // len(self.columns)
+        return _MAX_SKETCHES // max(1, len(self.columns))
 
     def new(self) -> list[Kept]:
         """The state of a partition."""

@@ -224,8 +224,8 @@ class OverStage:
         self._running = running_functions(node)
         apart = {*self._indicators, *self._running}
         self._bounded = [place for place in range(len(functions)) if place not in apart]
-        self._totals = RunningTotals(node.window, [functions[place] for place in self._running])
-        self._states = IndicatorStates(node.window, [functions[place] for place in self._indicators])
+        self._totals = RunningTotals(node.window, [functions[place] for place in self._running], node.limits)
+        self._states = IndicatorStates(node.window, [functions[place] for place in self._indicators], node.limits)
         lags = [function.offset for function in node.functions if function.name == "LAG"]
         self._rows = max([0, *lags])
         self._range: float | int = 0

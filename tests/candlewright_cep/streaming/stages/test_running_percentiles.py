@@ -147,7 +147,7 @@ def test_the_number_of_sketches_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
         if fits:
             running.push(table)
         else:
-            with pytest.raises(TriggerRejected, match=r"OVER has more than [48] partitions"):
+            with pytest.raises(TriggerRejected, match=r"OVER keeps more than [48] partitions"):
                 running.push(table)
 
 
