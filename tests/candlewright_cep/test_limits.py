@@ -150,6 +150,12 @@ def test_a_constant_text_that_grows_is_null_when_it_is_checked() -> None:
     assert evaluate(sql, pa.table({"side": ["a"]})).column("x").to_pylist() == [None]
 
 
+def test_a_long_constant_before_many_texts_takes_no_memory_if_the_whole_is_too_long() -> None:
+    table = pa.table({"side": ["b"] * 250_000})
+    long = " || ".join([f"'{'a' * 2_000}'"] * 5)
+    assert evaluate(f"SELECT ({long}) || side AS x FROM ticks", table).column("x").null_count == 250_000
+
+
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "sql",

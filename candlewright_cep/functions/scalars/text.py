@@ -19,8 +19,6 @@ from candlewright_cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, S
 from candlewright_cep.vector import Vector, constant, from_column, from_list
 from candlewright_cep.work import check_made
 
-# One constant text is repeated for every row, so this bounds the memory of a batch.
-_MAX_TEXT = 1_000
 #: The texts made so far are checked after this many characters.
 _STRETCH = 1 << 20
 
@@ -80,9 +78,11 @@ def _concat(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         sizes = pc.add(sizes, pc.cast(pc.binary_length(text), pa.int64()))
     fits = pc.less_equal(sizes, MADE_TEXT)
     check_made(pc.sum(pc.if_else(fits, sizes, 0)).as_py() or 0)
-    # Checked before joining: a text that is too long becomes NULL without being built.
-    first = pc.if_else(fits, texts[0], pa.scalar(None, pa.string()))
-    made = from_column(pc.binary_join_element_wise(first, *texts[1:], ""))
+    # Checked before joining: a text that is too long becomes NULL without being built. Arrow would make room for a
+    # constant in every row, so a column is replaced.
+    place = next(place for place, argument in enumerate(arguments) if not argument.constant)
+    texts[place] = pc.if_else(fits, texts[place], pa.scalar(None, pa.string()))
+    made = from_column(pc.binary_join_element_wise(*texts, ""))
     return Vector(kind, made.values, made.valid)
 
 
@@ -229,7 +229,7 @@ def _substring(text: str, start: int, length: int | None = None) -> str:
 
 def _pad(*, left: bool) -> Callable[[str, int, str], str | None]:
     def run(text: str, size: int, fill: str = " ") -> str | None:
-        if not 0 <= size <= _MAX_TEXT or not fill:
+        if not 0 <= size <= MADE_TEXT or not fill:
             return None
         missing = max(0, size - len(text))
         padding = (fill * (missing // len(fill) + 1))[:missing]
@@ -246,7 +246,7 @@ def _split_part(text: str, separator: str, index: int) -> str | None:
 
 
 def _repeat(text: str, count: int) -> str | None:
-    return text * max(0, count) if len(text) * max(0, count) <= _MAX_TEXT else None
+    return text * max(0, count) if len(text) * max(0, count) <= MADE_TEXT else None
 
 
 _TRIMS: dict[str, Callable[..., str]] = {"TRIM": str.strip, "LTRIM": str.lstrip, "RTRIM": str.rstrip}
