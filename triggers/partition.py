@@ -81,6 +81,11 @@ class TriggerPartition:
         return self._shares.is_behind
 
     @property
+    def has_slow(self) -> bool:
+        """Whether a slow trigger gets its rows after the others, even if none wait now."""
+        return self._shares.has_slow
+
+    @property
     def duplicates(self) -> int:
         return self._intake.ticks.duplicates
 
@@ -159,6 +164,22 @@ class TriggerPartition:
         for value in controls:
             self._control(value, now_ns, output)
         return output
+
+    def replay(
+        self,
+        ticks: Sequence[bytes],
+        bars: Sequence[bytes],
+        marks: Sequence[bytes],
+        *,
+        now_ns: int,
+        events: Sequence[bytes],
+    ) -> None:
+        """Repeat a call of `process` during which `has_slow` was false, and whose results are known; its reports come
+        again with those of the next call.
+        """
+        self._shares.is_counting = False
+        self._unreported = self.process(ticks, bars, marks, now_ns=now_ns, events=events).reports
+        self._shares.is_counting = True
 
     def due_after(self, now_ns: int) -> int | None:
         """When the wall clock alone next brings something after `now_ns`, the time of the last call: a silence, or a

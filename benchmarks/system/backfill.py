@@ -42,7 +42,8 @@ from bus import Bus, partition_of
 from bus import topics as bus_topics
 from candlewright.wire import streams
 from core.log import configure_logging
-from flink_replacement_spark.triggers.served import reader_of
+from core.settings import Settings
+from flink_replacement_spark.triggers.query import held_for_triggers
 
 __all__ = ["run"]
 
@@ -131,8 +132,8 @@ def _is_behind(bus: Bus) -> bool:
     states = bus.state(bus_topics.TICKS)
     own = partition_of(PATTERN_TICKER.encode(), len(states))
     bars = bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER)
+    triggers = held_for_triggers(Settings(), bus, len(states))
     for partition, state in enumerate(states):
-        triggers = bus.holds(bus_topics.TICKS, reader_of(partition))
         if partition != own and min(bars[partition], triggers[partition]) < state.end:
             return True
     return False

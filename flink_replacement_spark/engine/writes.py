@@ -25,6 +25,11 @@ class Writes(Protocol):
         ...
 
     @property
+    def may_note(self) -> bool:
+        """Whether a note of the step's records may take the place of its state."""
+        ...
+
+    @property
     def follows_unwritten(self) -> bool:
         """Whether the step follows others that were not written; only the state in memory contains those."""
         ...
@@ -50,7 +55,7 @@ class Writes(Protocol):
 
 
 class Direct:
-    may_wait = follows_unwritten = False
+    may_wait = may_note = follows_unwritten = False
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -81,6 +86,8 @@ class Together:
     """For the only writer of these rows: caches the rows that it has written, and `commit` detects whether another
     process has written them meanwhile.
     """
+
+    may_note = True
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bus import Holds
+from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
 from core import metrics
@@ -20,8 +20,8 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import ends_of, lives_at, worker_bus, written_lives
 from flink_replacement_spark.engine.micro_batches import start_query
 from flink_replacement_spark.engine.modes import begin_anew, finish, to_batches, to_serving
-from flink_replacement_spark.engine.serving import Done, Step, Steps
-from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
+from flink_replacement_spark.engine.serving import NO_STEP, Done, Step, Steps
+from flink_replacement_spark.engine.serving_query import TABLE_SERVING, ServingQuery, query_id_of
 from flink_replacement_spark.live.store import drop_outdated
 from flink_replacement_spark.triggers.functions import FunctionOutcome
 from flink_replacement_spark.triggers.rows import RESULT_SCHEMA, counted, process
@@ -163,13 +163,18 @@ def serve_triggers(
     return query
 
 
-def held_for_triggers(settings: Settings, bus: Holds, partitions: int) -> dict[int, int]:
+def held_for_triggers(settings: Settings, bus: Bus, partitions: int) -> dict[int, int]:
     """By partition, the first trade that is not evaluated yet."""
     if settings.spark.mode != "continuous":
         return bus.holds(bus_topics.TICKS, bus_topics.READER_TRIGGERS)
+    (query_id,) = bus.get(TABLE_SERVING, [TRIGGERS_QUERY])
+    steps = Steps(bus, query_id.decode()).all() if query_id else {}
     found: dict[int, int] = {}
     for partition in range(partitions):
-        found |= bus.holds(bus_topics.TICKS, reader_of(partition))
+        # A hold also keeps evaluated trades that the stored state needs. Without triggers, only the hold moves.
+        taken = steps.get(str(partition), NO_STEP).end.get(bus_topics.TICKS, {}).get(str(partition), 0)
+        held = bus.holds(bus_topics.TICKS, reader_of(partition))
+        found |= {p: max(offset, taken) for p, offset in held.items()}
     return found
 
 

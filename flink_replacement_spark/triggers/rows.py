@@ -6,7 +6,7 @@ micro-batch publishes nothing twice. Only counters and failures go to the driver
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +18,12 @@ from candlewright.wire import streams
 from candlewright.wire.grid import SECOND
 from core.background import collect_rarely
 from core.poison import culprits, is_poison
-from core.settings import Settings, TicksSettings
+from core.settings import BusSettings, Settings, TicksSettings
 from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, KnownRecords, read_range, worker_bus
 from flink_replacement_spark.engine.checked_records import CheckedRecords
 from flink_replacement_spark.engine.writes import Direct, Outdated, Writes
 from flink_replacement_spark.triggers.source import ROWS, Ends, Span, TriggerPlan
-from flink_replacement_spark.triggers.store import PartStore, Stored
+from flink_replacement_spark.triggers.store import PartStore, Since, Stored
 from protobuf import records_pb2 as records
 from triggers.events.firings import Fired
 from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
@@ -34,6 +34,7 @@ __all__ = [
     "RESULT_SCHEMA",
     "StepResult",
     "counted",
+    "held_from",
     "is_active",
     "is_behind",
     "process",
@@ -53,6 +54,10 @@ _PUBLISH_BYTES = 8 << 20
 #: Records per partition that are read back when a trigger starts, to recognise repeated trades.
 _TAIL_RECORDS = 1_000
 _COST_NS = 10 * SECOND
+#: Notes, steps and bytes of records after which a step with events stores its state whole, and one without events.
+_MOST, _ENOUGH = (64, 256, 1 << 20), (8, 64, 1 << 18)
+#: Their records are at most this part of `bus.max_bytes`.
+_PART_OF_BUS = 64
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -77,14 +82,39 @@ def process(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """The state of one of this worker's partitions, and its stored parts. `unwritten`: where the records of the steps
-    end that the stored parts do not contain; empty if there are none.
+class _Unwritten:
+    """Steps that are not on the bus yet: what each took, where the first one starts and the last one ends, and the
+    bytes of their records. `is_plain`: the state after them follows from their records.
     """
+
+    plans: Sequence[TriggerPlan] = ()
+    start: Ends = field(default_factory=dict)
+    end: Ends = field(default_factory=dict)
+    size: int = 0
+    is_plain: bool = True
+
+    def and_then(self, plan: TriggerPlan, read: Sequence[Span], *, size: int, is_plain: bool) -> "_Unwritten":
+        """`read`: the spans that were read."""
+        taken = replace(plan, spans=tuple(span for span in read if span.end > span.first))
+        return _Unwritten(
+            [*self.plans, taken],
+            self.start or plan.starts(),
+            plan.ends(),
+            self.size + size,
+            self.is_plain and is_plain,
+        )
+
+
+_NONE = _Unwritten()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The state of one of this worker's partitions: after the `stored` one, and the `unwritten` steps."""
 
     stored: Stored
     live: TriggerPartition
-    unwritten: Ends
+    unwritten: _Unwritten = _NONE
 
 
 _CACHE: dict[tuple[str, int], _Kept] = {}
@@ -116,7 +146,17 @@ def due_after(query_id: str, owner: int, now_ns: int) -> int | None:
     return None if cached is None else cached.live.due_after(now_ns)
 
 
-def resume(bus: Bus, query_id: str, batch_id: int, *, owner: int, rules: TriggerRules) -> None:
+def held_from(bus: Bus, query_id: str, owner: int, *, is_own: bool) -> Ends:
+    """Where the records start that the owner's stored state needs; empty if it needs none. `is_own`: no other process
+    has stored it since this one did.
+    """
+    cached = _CACHE.get((query_id, owner)) if is_own else None
+    return PartStore(bus, query_id).start(owner) if cached is None else cached.stored.since.start
+
+
+def resume(
+    bus: Bus, query_id: str, batch_id: int, *, owner: int, rules: TriggerRules, settings: Settings | None = None
+) -> None:
     """Read the owner's state before micro-batch `batch_id`, so that its first step need not: it takes seconds with
     thousands of different texts.
     """
@@ -125,8 +165,8 @@ def resume(bus: Bus, query_id: str, batch_id: int, *, owner: int, rules: Trigger
     kept = _CACHE.get((query_id, owner))
     if base < 0 or (kept is not None and kept.stored.base == base):
         return
-    if (found := _resume(store, owner, base, rules)) is not None:
-        _CACHE[query_id, owner] = _Kept(*found, {})
+    if (found := _resume(bus, store, owner, base, rules=rules, settings=settings)) is not None:
+        _CACHE[query_id, owner] = _Kept(*found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +211,14 @@ def run_step(
     writes = writes or Direct(bus)
     store = PartStore(bus, query_id, writes)
     base = store.base_of(plan.owner, batch_id)
-    max_ahead_ns = (settings.ticks if settings else TicksSettings()).max_ahead_ns
-    checked = CheckedRecords(max_ahead_ns, bus.partitions(bus_topics.TICKS))
+    checked = _checked(bus, settings)
     reports: list[TriggerReport] = []
 
     # Removed from the cache, because a state that a failed batch has changed must not be reused.
     kept = _CACHE.pop((query_id, plan.owner), None)
-    if kept is not None and (kept.stored.base != base or (kept.unwritten and kept.unwritten != plan.starts())):
+    if kept is not None and (
+        kept.stored.base != base or (kept.unwritten.plans and kept.unwritten.end != plan.starts())
+    ):
         kept = None
     if kept is None and writes.follows_unwritten:
         raise Outdated("the state after steps that were not written is gone")
@@ -185,14 +226,14 @@ def run_step(
     def state() -> tuple[Stored, TriggerPartition]:
         """The stored state before the batch."""
         reports.clear()
-        resumed = _resume(store, plan.owner, base, rules) if base >= 0 else None
+        resumed = _resume(bus, store, plan.owner, base, rules=rules, settings=settings) if base >= 0 else None
         return resumed or (Stored(), _first(bus, rules, plan, reports, checked))
 
     stored, live = (kept.stored, kept.live) if kept is not None and base >= 0 else state()
-    has_unwritten = kept is not None and bool(kept.unwritten)
+    unwritten = kept.unwritten if kept is not None else _NONE
     is_new = stored.base < 0
     before = live.duplicates, live.bad_records
-    was_active = live.is_active
+    was_active, had_slow = live.is_active, live.has_slow
     spans = [span for span in plan.spans if live.reads_events or span.topic != bus_topics.TRIGGER_EVENTS]
     read = _records(bus, spans if was_active else [plan.controls], known)
     try:
@@ -200,7 +241,7 @@ def run_step(
     except Exception as error:  # No error caused by one record may stop the others.
         if not is_poison(error):
             raise
-        if has_unwritten:
+        if unwritten.plans:
             raise Outdated(
                 "the records since the stored state are read again, because one cannot be processed"
             ) from error
@@ -215,6 +256,9 @@ def run_step(
         from flink_replacement_spark.triggers.lookback import look_back
 
         look_back(bus, settings, plan, live=live, output=output)
+    is_special = is_new or not was_active or not live.is_active or plan.controls.end > plan.controls.first
+    is_special |= bool(reports or output.reports or output.lookbacks or output.functions or checked.has_refused)
+    is_plain = not (is_special or had_slow or live.has_slow)
     checked.put_aside(bus)
     reports += output.reports
     writer = f"{query_id}:{plan.owner}"
@@ -225,15 +269,28 @@ def run_step(
     result = _result(output, reports, live, before, rows_read)
     may_wait = writes.may_wait and not (is_new or output.fired or reports or output.lookbacks or output.functions)
     may_wait &= result.counts.keys() <= {"records"}
-    is_unwritten = has_unwritten or output.is_changed or is_new
-    if is_unwritten and not may_wait:
-        if not live.triggers:
-            live = TriggerPartition(rules, plan.owner)
-        stored = store.save(plan.owner, batch_id, stored, parts=live.segments())
-        _note_costs(bus, query_id, plan, live)
-    kept = _Kept(stored, live, plan.ends() if is_unwritten and may_wait else {})
+    if output.is_changed or is_new:
+        unwritten = unwritten.and_then(plan, spans, size=checked.size, is_plain=is_plain)
+    if not may_wait and (unwritten.plans or (stored.since.notes and not writes.may_note)):
+        most_bytes = (settings.bus if settings else BusSettings()).max_bytes // _PART_OF_BUS
+        after = stored.since.and_then(unwritten.start, steps=len(unwritten.plans), size=unwritten.size)
+        if writes.may_note and unwritten.is_plain and _may_note(after, most_bytes, is_urgent=bool(output.fired)):
+            stored = store.note(plan.owner, batch_id, stored, after=after, plans=unwritten.plans)
+        else:
+            if not live.triggers:
+                live = TriggerPartition(rules, plan.owner)
+            stored = store.save(plan.owner, batch_id, stored, parts=live.segments())
+            _note_costs(bus, query_id, plan, live)
+        unwritten = _NONE
+    kept = _Kept(stored, live, unwritten)
     writes.afterwards(lambda: _CACHE.__setitem__((query_id, plan.owner), kept))
     return result
+
+
+def _may_note(after: Since, most_bytes: int, *, is_urgent: bool) -> bool:
+    """Whether a further note is written after a whole state, instead of the next one. `after`: including it."""
+    notes, steps, size = _MOST if is_urgent else _ENOUGH
+    return after.notes <= notes and after.steps <= steps and after.size <= min(size, most_bytes)
 
 
 #: By query and owner, when its costs were last noted (ns), and the noted value.
@@ -254,13 +311,22 @@ def _note_costs(bus: KeyedTables, query_id: str, plan: TriggerPlan, live: Trigge
 def _process(
     live: TriggerPartition, read: Sequence[StoredRecord], checked: CheckedRecords, now_ns: int
 ) -> TriggerOutput:
+    ticks, bars, events, marks, controls = _values(read, checked)
+    return live.process(ticks, bars, marks, controls=controls, now_ns=now_ns, events=events)
+
+
+def _values(read: Sequence[StoredRecord], checked: CheckedRecords) -> Iterator[list[bytes]]:
+    """Those of trades, bars, events, marks and controls."""
     by_topic: dict[str, list[StoredRecord]] = {}
     for record in read:
         by_topic.setdefault(record.topic, []).append(record)
-    ticks, bars, events, marks, controls = (
-        checked.values(by_topic.get(topic, [])) for topic in (*ROWS, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS)
-    )
-    return live.process(ticks, bars, marks, controls=controls, now_ns=now_ns, events=events)
+    for topic in (*ROWS, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS):
+        yield checked.values(by_topic.get(topic, []))
+
+
+def _checked(bus: Bus, settings: Settings | None) -> CheckedRecords:
+    max_ahead_ns = (settings.ticks if settings else TicksSettings()).max_ahead_ns
+    return CheckedRecords(max_ahead_ns, bus.partitions(bus_topics.TICKS))
 
 
 def _first(
@@ -296,11 +362,17 @@ def _registered(bus: KeyedTables, before: int) -> list[bytes]:
     return found
 
 
-def _resume(store: PartStore, owner: int, base: int, rules: TriggerRules) -> tuple[Stored, TriggerPartition] | None:
+def _resume(
+    bus: Bus, store: PartStore, owner: int, base: int, *, rules: TriggerRules, settings: Settings | None
+) -> tuple[Stored, TriggerPartition] | None:
     """The stored state; None if it cannot be read, so its triggers start afresh."""
     try:
-        stored = store.load(owner, base)
-        return stored, TriggerPartition.of(stored.parts, rules, owner)
+        stored, plans = store.load(owner, base)
+        live = TriggerPartition.of(stored.parts, rules, owner)
+        for plan in plans:
+            ticks, bars, events, marks, _ = _values(_records(bus, plan.spans), _checked(bus, settings))
+            live.replay(ticks, bars, marks, now_ns=plan.now_ns, events=events)
+        return stored, live
     except Exception as error:  # The state of one partition must not stop the others.
         if not is_poison(error):
             raise

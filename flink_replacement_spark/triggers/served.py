@@ -17,7 +17,15 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
 from flink_replacement_spark.engine.writes import Writes
-from flink_replacement_spark.triggers.rows import due_after, is_active, is_behind, reads_events, resume, run_step
+from flink_replacement_spark.triggers.rows import (
+    due_after,
+    held_from,
+    is_active,
+    is_behind,
+    reads_events,
+    resume,
+    run_step,
+)
 from flink_replacement_spark.triggers.source import (
     BEHIND,
     ROWS,
@@ -72,16 +80,18 @@ class TriggerOwner:
 
     def resume(self, step: Step) -> None:
         batch_id = step.number + self.is_done(step)
-        resume(self._bus, self.query_id, batch_id, owner=self.owner, rules=self.rules)
+        resume(self._bus, self.query_id, batch_id, owner=self.owner, rules=self.rules, settings=self.settings)
 
     def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
         self._few_records.clear()
         at = self._with_events(before.end) or self.first()
-        self._held.move((written and self._with_events(written.end)) or at)
         is_waiting = not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
+        is_own = at == self._at
+        needed = {} if is_waiting else held_from(self._bus, self.query_id, self.owner, is_own=is_own)
+        self._held.move(needed or (written and self._with_events(written.end)) or at)
         if is_waiting:
             return self._begin(before, at)
-        if at != self._at:
+        if not is_own:
             # Another task has advanced.
             self._planner = TriggerPlanner(_ROOM)
         has_work = is_behind(self.query_id, self.owner)

@@ -1,33 +1,51 @@
 """Stores the state of each partition of the trigger query between micro-batches, as named parts on the bus.
 
-Only changed parts are written, since most state of thousands of triggers does not change. A micro-batch can run again
-after any kill, as with `live_state`, which keeps the lists of parts.
+Only changed parts are written, since most state of thousands of triggers does not change. A step may instead write a
+note of what it and the unwritten steps before it took: the state follows from the last whole one, and from the records
+of these steps. A micro-batch can run again after any kill, as with `live_state`, which keeps the lists of parts.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bus import Bus
 from core.poison import is_poison
 from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.live.store import StateStore
+from flink_replacement_spark.triggers.source import Ends, TriggerPlan
 
-__all__ = ["STATE_PREFIX", "PartStore", "Stored"]
+__all__ = ["STATE_PREFIX", "PartStore", "Since", "Stored"]
 
 STATE_PREFIX = "trigger_state"
 
 
 @dataclass(frozen=True, slots=True)
+class Since:
+    """What was taken since a whole state: where the records `start` (empty for none), their `size` in bytes, and the
+    numbers of `notes` and `steps`.
+    """
+
+    start: Ends = field(default_factory=dict)
+    notes: int = 0
+    steps: int = 0
+    size: int = 0
+
+    def and_then(self, start: Ends, *, steps: int, size: int) -> "Since":
+        return Since(self.start or start, self.notes + 1, self.steps + steps, self.size + size)
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
-    """The state after batch `base`; -1 for none. `written`: the batch that wrote each part. `replaced`: keys of parts
-    that only the previous state needs.
+    """The state after batch `base`; -1 for none. `parts`: of the last whole state, and `since`: what followed it.
+    `written`: the batch that wrote each part. `replaced`: keys of parts that only the previous whole state needs.
     """
 
     base: int = -1
     parts: Mapping[str, bytes] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
     replaced: tuple[str, ...] = ()
+    since: Since = field(default_factory=Since)
 
 
 class PartStore:
@@ -52,11 +70,28 @@ class PartStore:
             self.put_aside(partition, error)
             return -1
 
-    def load(self, partition: int, base: int) -> Stored:
-        """The state after batch `base`; raises LookupError if a part of it is lost."""
-        found = self._lists.load(partition, base)
-        if found is None:
-            return Stored()
+    def start(self, partition: int) -> Ends:
+        """Where the records start that the newest state needs; empty if it is whole."""
+        pointer = self._lists.pointer(partition)
+        notes = pointer.to(pointer.newest)[1:]
+        start: Ends = json.loads(self._lists.read(partition, notes[:1])[0])[0] if notes else {}
+        return start
+
+    def load(self, partition: int, base: int) -> tuple[Stored, list[TriggerPlan]]:
+        """The state after batch `base`, and the steps since its whole state; raises LookupError if a part of it is
+        lost.
+        """
+        if base < 0:
+            return Stored(), []
+        batches = self._lists.pointer(partition).to(base)
+        if base not in batches:
+            self._lists.check_kept(partition, base)
+        found, *notes = self._lists.read(partition, batches)
+        plans: list[TriggerPlan] = []
+        since = Since()
+        for start, size, steps in map(json.loads, notes):
+            plans += [TriggerPlan.from_json(partition, step) for step in steps]
+            since = Since(start, since.notes + 1, len(plans), size)
         listed = json.loads(found)
         written: dict[str, int] = listed["written"]
         keys = [_key(partition, batch, name) for name, batch in written.items()]
@@ -65,7 +100,7 @@ class PartStore:
         if len(kept) < len(parts):
             self._lists.check_kept(partition, base)
             raise LookupError(f"the state of partition {partition} after batch {base} is not whole")
-        return Stored(base, kept, written, tuple(listed["replaced"]))
+        return Stored(base, kept, written, tuple(listed["replaced"]), since), plans
 
     def put_aside(self, partition: int, error: Exception) -> None:
         """See `StateStore.put_aside`."""
@@ -87,6 +122,14 @@ class PartStore:
             delete=before.replaced,
         )
         return Stored(batch_id, parts, written, replaced)
+
+    def note(
+        self, partition: int, batch_id: int, before: Stored, *, after: Since, plans: Sequence[TriggerPlan]
+    ) -> Stored:
+        """Store what the steps since `before` took, instead of the state after them. Readers must hold the records."""
+        content = [after.start, after.size, [plan.to_json() for plan in plans]]
+        self._lists.append(partition, batch_id, json.dumps(content).encode())
+        return replace(before, base=batch_id, since=after)
 
 
 def _key(partition: int, batch: int, name: str) -> str:

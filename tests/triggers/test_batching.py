@@ -131,23 +131,37 @@ def _table(arrived: Sequence[Trade]) -> pa.Table:
 
 
 def _streamed(
-    arrived: Sequence[Trade], cuts: Sequence[int], *, restarts: bool, repeats: bool, rules: TriggerRules = _RULES
+    arrived: Sequence[Trade],
+    cuts: Sequence[int],
+    *,
+    restarts: bool,
+    repeats: bool,
+    rules: TriggerRules = _RULES,
+    saves: int = 1,
 ) -> list[CEPTriggerEvent]:
+    """`saves`: with `restarts`, the state is saved after so many steps; a restart repeats the others."""
     partition = TriggerPartition(rules)
     controls = [register(name, sql, *_named(name)) for name, sql in TEXTS.items()]
     output = partition.process([], controls=controls, now_ns=1)
     assert [report.state for report in output.reports] == ["active"] * len(TEXTS), output.reports
     events: list[CEPTriggerEvent] = []
+    saved, since = partition.save(), list[tuple[list[bytes], list[bytes]]]()
     for start, end in zip([0, *cuts], [*cuts, len(arrived)], strict=True):
         # Repeated records are left out; a valid clock changes no event.
         first = max(0, start - 3) if repeats else start
         counts = Counter(trade.ticker for trade in arrived[:end])
         marks = [clock(t.second, counts[t.ticker], t.ticker) for t in arrived[:end][-1:]] if repeats else []
-        output = partition.process([_record(arrived, place) for place in range(first, end)], marks=marks, now_ns=1)
+        ticks = [_record(arrived, place) for place in range(first, end)]
+        output = partition.process(ticks, marks=marks, now_ns=1)
         assert not output.reports
         events += output.events
         if restarts:
-            partition = TriggerPartition.load(partition.save(), rules)
+            since.append((ticks, marks))
+            if len(since) >= saves:
+                saved, since = partition.save(), []
+            partition = TriggerPartition.load(saved, rules)
+            for own, marked in since:
+                partition.replay(own, [], marked, now_ns=1, events=[])
     events += partition.process([], now_ns=1 + 10 * SECOND).events
     while partition.is_behind:
         events += partition.process([], now_ns=1 + 10 * SECOND).events
@@ -169,13 +183,13 @@ def _cuts(cuts: Sequence[int], size: int) -> list[int]:
 
 
 @_SETTINGS
-@given(trades, st.lists(st.integers(0, 30), max_size=8), st.booleans())
+@given(trades, st.lists(st.integers(0, 30), max_size=8), st.booleans(), st.integers(1, 4))
 def test_any_batching_and_restart_gives_the_same_events_once(
-    steps: list[tuple[str, int, int]], cuts: list[int], repeats: bool
+    steps: list[tuple[str, int, int]], cuts: list[int], repeats: bool, saves: int
 ) -> None:
     arrived = _arrivals(steps)
     whole = _streamed(arrived, [], restarts=False, repeats=False)
-    cut = _streamed(arrived, _cuts(cuts, len(arrived)), restarts=True, repeats=repeats)
+    cut = _streamed(arrived, _cuts(cuts, len(arrived)), restarts=True, repeats=repeats, saves=saves)
     ids = Counter(event.context["event_id"] for event in cut)
     assert max(ids.values(), default=1) == 1
     wanted = {event.context["event_id"]: event for event in whole}

@@ -34,10 +34,12 @@ class Shares:
     `settle`.
 
     `turn`: the number of the stream that had the last turn; it is part of the state, as are the backlogs.
+    `is_counting`: false for steps that are repeated: no stream falls behind in them.
     """
 
     def __init__(self, rules: TriggerRules, registry: Registry) -> None:
         self.turn = -1
+        self.is_counting = True
         self._rules = rules
         self._registry = registry
         self._share_ns = 0
@@ -49,6 +51,12 @@ class Shares:
     def is_behind(self) -> bool:
         """Whether rows wait that can be processed without further records."""
         return any(True for _ in self._backlogs())
+
+    @property
+    def has_slow(self) -> bool:
+        """Whether a stream gets its rows after the others, even if none wait now."""
+        shards = self._registry.shards
+        return any(number in shards and shards[number].backlog is not None for number in self._behind)
 
     def restore(self, turn: int) -> None:
         self.turn = turn
@@ -67,7 +75,7 @@ class Shares:
         """Count the work of a stream since `now` returned `since`, and its part of that of its views. The state is
         written once per step.
         """
-        if self._rules.share_ns:
+        if self._rules.share_ns and self.is_counting:
             spent = self._spent.setdefault(number, _Spent(shard.save_ns))
             spent.nanoseconds += self.now() - since + shard.view_ns
             spent.rows += shard.rows_fed

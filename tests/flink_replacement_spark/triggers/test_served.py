@@ -4,13 +4,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from bus import Bus
+from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.api import partition_of
 from bus.dead_letters import kept
@@ -20,16 +20,20 @@ from core.settings import Settings
 from flink_replacement_spark.cep import evaluate
 from flink_replacement_spark.engine import serving
 from flink_replacement_spark.engine.serving import Step, Steps, serve
+from flink_replacement_spark.engine.serving_query import TABLE_SERVING
+from flink_replacement_spark.live.store import StateStore
 from flink_replacement_spark.triggers import rows as trigger_rows
 from flink_replacement_spark.triggers import served as trigger_served
 from flink_replacement_spark.triggers import store as trigger_store
+from flink_replacement_spark.triggers.query import TRIGGERS_QUERY, held_for_triggers
 from flink_replacement_spark.triggers.served import TriggerOwner, reader_of
+from flink_replacement_spark.triggers.store import STATE_PREFIX
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.harness import wait_for
 from tests.flink_replacement_spark.serving import Deaths, OwnCache, pause, served
-from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, bus_for_triggers, register
+from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, bus_for_triggers, register, seen
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
-from tests.triggers.trigger_records import V_SHAPE, rows
+from tests.triggers.trigger_records import IN_ORDER, V_SHAPE, rows
 from triggers.partition import TriggerOutput, TriggerPartition
 from triggers.running import shares
 from triggers.texts.check import TriggerRules
@@ -67,6 +71,7 @@ def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
     monkeypatch.setattr(trigger_store.PartStore, "save", deaths.around(trigger_store.PartStore.save))
+    monkeypatch.setattr(trigger_store.PartStore, "note", deaths.around(trigger_store.PartStore.note))
     prices, others = walk(3, count), walk(4, count)
     owners = [partial(owner, redis.url, number, rules) for number in range(PARTITIONS + 1)]
     with served(bus, "q", cache, owners=owners):
@@ -110,6 +115,7 @@ def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
     monkeypatch.setattr(trigger_store.PartStore, "save", deaths.around(trigger_store.PartStore.save))
+    monkeypatch.setattr(trigger_store.PartStore, "note", deaths.around(trigger_store.PartStore.note))
     owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
     with served(bus, "q", cache, owners=owners):
         register(bus, "echo", "SELECT event_id, ticker FROM trigger_events WHERE trigger_id = 'high'")
@@ -137,6 +143,118 @@ def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
         told = feed.events(bus, trigger_id)
         assert sorted(int(event.context["sequence"]) for event in told) == list(range(1, len(told) + 1))
         assert len({event.context["event_id"] for event in told}) == len(told)
+
+
+@dataclass
+class Task:
+    """A task that serves one owner, step by step. `restart`: another process takes over."""
+
+    bus: Bus
+    url: str
+    rules: TriggerRules = RULES
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        trigger_rows._CACHE.clear()
+        self.steps = Steps(self.bus, "q")
+        self.owner = owner(self.url, partition_of(ONE.encode(), PARTITIONS), self.rules)
+        self.step = self.steps.newest(self.owner.name)
+        self.owner.resume(self.step)
+        self.together = self.steps.begin()
+
+    def advance(self) -> None:
+        planned = self.owner.next(self.step, written=self.step)
+        assert planned is not None
+        found = self.steps.carry_out(self.owner, self.step, planned, together=self.together)
+        assert found is not None and found[0] is not None
+        self.step = found[0]
+
+    def trade(self, number: int, price: float) -> None:
+        feed.trades(self.bus, ONE, number, prices=[price])
+        self.advance()
+
+    @property
+    def notes(self) -> int:
+        """Since the last whole state."""
+        pointer = StateStore(self.bus, "q", STATE_PREFIX).pointer(self.owner.owner)
+        return len(pointer.to(pointer.newest)) - 1
+
+
+@pytest.fixture
+def task(bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(serving, "_HOLD_SECONDS", 0.0)
+    yield Task(bus, redis.url)
+    trigger_rows._CACHE.clear()
+
+
+def test_steps_with_events_write_notes_and_the_bus_keeps_the_records_of_the_state(task: Task) -> None:
+    bus, number = task.bus, task.owner.owner
+    bus.put(TABLE_SERVING, {TRIGGERS_QUERY: b"q"})
+    register(bus, "a", IN_ORDER, ONE)
+    task.advance()
+    for count in (1, 2, 3):
+        task.trade(count, float(count))
+        assert task.notes == count
+    assert task.owner.next(task.step, written=task.step) is None
+    assert bus.holds(bus_topics.TICKS, reader_of(number)) == {number: 0}
+    assert held_for_triggers(Settings(), bus, PARTITIONS)[number] == 3
+    task.restart()
+    task.trade(4, 4.0)
+    assert bus.holds(bus_topics.TICKS, reader_of(number)) == {number: 0}
+    pairs = [(row["before"], row["price"]) for event in feed.events(bus, "a") for row in rows(event)]
+    assert pairs == [(None, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]
+
+
+@pytest.mark.parametrize("bounds", [(2, 99, 1 << 20), (99, 2, 1 << 20), (99, 99, 150)], ids=["notes", "steps", "bytes"])
+@pytest.mark.parametrize(("name", "price"), [("_MOST", 9.0), ("_ENOUGH", 1.0)], ids=["events", "no events"])
+def test_the_state_is_stored_whole_after_some_notes(
+    task: Task, monkeypatch: pytest.MonkeyPatch, bounds: tuple[int, int, int], name: str, price: float
+) -> None:
+    monkeypatch.setattr(trigger_rows, name, bounds)
+    register(task.bus, "a", f"SELECT price FROM ({IN_ORDER}) WHERE price > 5", ONE)
+    task.advance()
+    counts = []
+    for number in range(1, 10):
+        task.trade(number, price)
+        counts.append(task.notes)
+    assert counts == [1, 2, 0] * 3
+    task.trade(10, price)
+    assert task.bus.holds(bus_topics.TICKS, reader_of(task.owner.owner)) == {task.owner.owner: 9}
+    assert len(task.bus.items(f"{STATE_PREFIX}:q")) < 20
+
+
+def test_the_state_is_stored_whole_where_records_are_not_enough(task: Task) -> None:
+    bus, task.rules = task.bus, replace(RULES, kept_partitions=1)
+    task.restart()
+    register(bus, "a", "price > 0", ONE)
+    task.advance()
+    task.trade(1, 1.0)
+    assert task.notes == 1
+    register(bus, "b", "price > 0", ONE)
+    task.advance()
+    assert task.notes == 0, "a registration"
+    task.trade(2, 2.0)
+    assert task.notes == 1
+    bus.publish(bus_topics.TICKS, [Record(b"?", partition=task.owner.owner)])
+    task.advance()
+    assert task.notes == 0, "a refused record"
+    task.trade(3, 3.0)
+    assert task.notes == 1
+    by_price = "PARTITION BY price ORDER BY ts MEASURES A.price AS a PATTERN (A B) DEFINE B AS B.price > 0"
+    register(bus, "c", f"SELECT * FROM ticks MATCH_RECOGNIZE ({by_price})", ONE)
+    task.advance()
+    task.trade(4, 4.0)
+    task.trade(5, 5.0)
+    assert task.notes == 2
+    task.trade(6, 6.0)
+    assert task.notes == 0, "a suspension"
+    task.restart()
+    task.trade(7, 7.0)
+    assert seen(bus, "a") == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    assert seen(bus, "b") == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 
 
 def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
