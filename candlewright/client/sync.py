@@ -314,8 +314,8 @@ class Client(Closing):
         return self.run(lambda ask: ask.snapshot(ticker))
 
     def sql(self, sql: str, *, limit: int | None = None) -> "pa.Table":
-        """A query over the stored tables (`ohlc`, `ticks`, `trigger_events`, …) in DuckDB's dialect; a text with
-        MATCH_RECOGNIZE is in the trigger language. It runs on the platform, over its HTTP API.
+        """A query over the stored tables (`ohlc`, `ticks`, `trigger_events`, …) in DuckDB's dialect; a text that DuckDB
+        refuses, with words of the trigger language, is in that language. It runs on the platform, over its HTTP API.
 
         `limit`: the first N rows; without it, a result that is too long for one answer is an error and never truncated.
         Raises InvalidTrigger with the place of a mistake, InvalidRequest, and PlatformUnreachable.

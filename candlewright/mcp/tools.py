@@ -76,7 +76,7 @@ def readers(ask: Ask) -> list[Tool]:
         }
 
     async def sql(
-        sql: Annotated[Sql, Field(description="SELECT in DuckDB's dialect; MATCH_RECOGNIZE over a table works too.")],
+        sql: Annotated[Sql, Field(description="SELECT in DuckDB's dialect, or in the trigger language.")],
         limit: Limit = ROWS,
     ) -> Answer:
         """Query the tables (ohlc, ticks, gaps, coverage, trigger_events …). `truncated` says whether there is more."""

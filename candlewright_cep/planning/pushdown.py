@@ -4,6 +4,7 @@ The plan still checks every condition, so a reader may leave out less than it co
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, conjuncts, rewrite, walk
@@ -29,26 +30,52 @@ from candlewright_cep.planning.unnest import Unnest
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.types import Kind
 
-__all__ = ["conditions_on_inputs"]
+__all__ = ["Bound", "bounds_on_inputs"]
 
-_COMPARISONS = ("=", "<", "<=", ">", ">=", "IN", "BETWEEN")
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+_COMPARISONS = (*_MIRRORED, "IN", "BETWEEN")
 _KINDS = (Kind.STRING, Kind.INT, Kind.BIGINT, Kind.TIMESTAMP)
 _Conditions = list[Expression]
 
 
-def conditions_on_inputs(plan: Plan) -> dict[str, list[_Conditions]]:
-    """For each input: a row is needed only if all conditions of one of the lists hold for it. All are comparisons of a
-    column (text, whole number or time) with constants of its type.
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """That a column (text, whole number or time in ns) has one of the values `among`, or is from `least` to `most`
+    (None: no bound).
     """
-    found: dict[str, list[_Conditions]] = {}
+
+    column: int
+    among: tuple[Any, ...] = ()
+    least: int | None = None
+    most: int | None = None
+
+
+def bounds_on_inputs(plan: Plan) -> dict[str, list[list[Bound]]]:
+    """For each input: a row is needed only if it meets all bounds of one of the lists."""
+    found: dict[str, list[list[Bound]]] = {}
     pending: list[tuple[Any, _Conditions]] = [(plan, [])]
     while pending:
         node, conditions = pending.pop()
         if isinstance(node, Scan):
-            found.setdefault(node.name, []).append(conditions)
+            found.setdefault(node.name, []).append(list(dict.fromkeys(map(_bound, conditions))))
         else:
             pending += _below(node, conditions)
     return found
+
+
+def _bound(condition: Expression) -> Bound:
+    """Of a condition that is simple; the values at the ends are always included."""
+    assert isinstance(condition, Apply)
+    function, (first, *rest) = condition.function, condition.arguments
+    if isinstance(first, Constant):
+        function, first, rest = _MIRRORED[function], rest[0], [first]
+    assert isinstance(first, Column)
+    values = tuple(side.value for side in rest if isinstance(side, Constant))
+    if function in ("=", "IN"):
+        return Bound(first.index, values)
+    least = values[0] if function in ("BETWEEN", ">", ">=") else None
+    most = values[-1] if function in ("BETWEEN", "<", "<=") else None
+    return Bound(first.index, (), least, most)
 
 
 def _below(node: Any, conditions: _Conditions) -> Iterator[tuple[Any, _Conditions]]:
@@ -115,11 +142,12 @@ def _is_simple(part: Expression) -> bool:
         return False
     # BETWEEN and IN are about their first argument.
     is_first = part.arguments[0] is columns[0]
-    kind = columns[0].type
+    kind = columns[0].type.kind
     return (
-        kind.kind in _KINDS
+        kind in _KINDS
+        and (kind is not Kind.STRING or part.function in ("=", "IN"))
         and (is_first or part.function not in ("IN", "BETWEEN"))
-        and all(_is_comparable(side, kind.kind) for side in constants)
+        and all(_is_comparable(side, kind) for side in constants)
     )
 
 

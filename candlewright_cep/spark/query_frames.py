@@ -14,7 +14,7 @@ from candlewright_cep.limits import DEFAULT
 from candlewright_cep.planning.candle_views import CANDLE_VIEWS
 from candlewright_cep.planning.partitions import Division, divided, is_row_by_row
 from candlewright_cep.planning.plans import Plan
-from candlewright_cep.planning.pushdown import conditions_on_inputs
+from candlewright_cep.planning.pushdown import bounds_on_inputs
 from candlewright_cep.planning.reads import columns_of_inputs
 from candlewright_cep.spark.conditions import any_of
 from candlewright_cep.spark.query_tasks import BELOW, Checked, Evaluation, below, evaluator
@@ -51,12 +51,12 @@ def frame_of_query(sql: _Sql, query: Query, args: Any, *, numbered: str, views: 
     plan, divisions = _divided(compiled.plan)
     is_whole = plan is compiled.plan
     lower = compiled if is_whole else below(compiled)
-    conditions, wanted = conditions_on_inputs(compiled.plan), columns_of_inputs(compiled.plan)
+    bounds, wanted = bounds_on_inputs(compiled.plan), columns_of_inputs(compiled.plan)
     read = {name: _columns(schemas[name], wanted[name], numbered) for name in frames if name in wanted}
     inputs = [
         _input(
             place,
-            frames[name].where(any_of(conditions[name], schemas[name]) or "true"),
+            frames[name].where(any_of(bounds[name], schemas[name]) or "true"),
             columns,
             _keys(schemas[name], divisions, name),
         )

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from console.operation import Answer, Body, Call, Operation, Query
 from console.routes.shapes import Shape
-from console.routes.worked import done_by_worker
+from console.routes.worked import done_with_views
 from console.rows import CHUNKED, MEDIA, Form
 
 __all__ = ["OPERATIONS"]
@@ -20,9 +20,9 @@ class QueryText(Body):
             min_length=1,
             max_length=1 << 16,
             description="DuckDB's dialect over `ohlc`, `ohlc_revisions`, `ticks`, `trigger_events`, `gaps`, `coverage`"
-            " and `deliveries`, with or without `lake.market.` in front. A text with MATCH_RECOGNIZE is in the"
-            " trigger language. JSON and CSV have intervals, binary values and unions as DuckDB's text; CSV has nested"
-            " values as JSON.",
+            " and `deliveries`, with or without `lake.market.` in front. A text that DuckDB refuses, with words of the"
+            " trigger language (MATCH_RECOGNIZE, an indicator, BARS BY, a view …), is in that language. JSON and CSV"
+            " have intervals, binary values and unions as DuckDB's text; CSV has nested values as JSON.",
             examples=["SELECT ticker, count(*) AS n FROM ohlc GROUP BY ticker"],
         ),
     ]
@@ -49,7 +49,7 @@ async def query_sql(call: Call) -> Response:
     form: Form = call.query.format
     given = {"sql": body.sql, "limit": body.limit, "form": form}
     seconds = call.services.settings.console.sql_seconds
-    told, rows = await done_by_worker(call, "query", given, seconds=seconds)
+    told, rows = await done_with_views(call, "query", given, seconds=seconds)
     headers = {"X-Truncated": "true" if told["truncated"] else "false"}
     return Response(rows, headers=headers, media_type=MEDIA[form])
 

@@ -17,7 +17,7 @@ from console.openapi import PREFIX
 from console.operation import Answer, Body, Call, Operation, Query
 from console.problems import Problem
 from console.routes.shapes import Shape, TickerText, json_response
-from console.routes.worked import done_by_worker, worked
+from console.routes.worked import done_with_views, worked
 from console.times import Instant, Moment, iso
 from core.doors import Role
 
@@ -368,11 +368,8 @@ async def _views_of(client: AsyncClient, info: TriggerInfo) -> dict[str, Any]:
 
 
 async def _of_text(call: Call, task: str, given: Mapping[str, Any]) -> Response:
-    """The JSON of a task, which gets the registered views if the text is refused without them."""
-    told, body = await done_by_worker(call, task, {**given, "views": None})
-    if told.get("needs_views"):
-        views = {view.name: view.sql for view in await (await call.services.client()).views.list()}
-        _, body = await done_by_worker(call, task, {**given, "views": views})
+    """The JSON of a task."""
+    _, body = await done_with_views(call, task, given)
     return Response(body, media_type="application/json")
 
 

@@ -7,11 +7,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from candlewright.client import PlatformUnreachable
 from console.operation import Call
 from console.problems import Problem
 from core.background import awaited_task
 
-__all__ = ["done_by_worker", "worked"]
+__all__ = ["done_by_worker", "done_with_views", "worked"]
 
 #: No client reads it.
 _GONE = 408
@@ -37,6 +38,20 @@ async def done_by_worker(
     finally:
         gone.cancel()
         work.cancel()
+
+
+async def done_with_views(
+    call: Call, task: str, given: Mapping[str, Any], *, seconds: float | None = None
+) -> tuple[dict[str, Any], bytes]:
+    """`done_by_worker` for a task that gets the registered views if its text is refused without them."""
+    told, body = await done_by_worker(call, task, {**given, "views": None}, seconds=seconds)
+    if not told.get("needs_views"):
+        return told, body
+    try:
+        views = {view.name: view.sql for view in await (await call.services.client()).views.list()}
+    except PlatformUnreachable:
+        views = {}
+    return await done_by_worker(call, task, {**given, "views": views}, seconds=seconds)
 
 
 async def _disconnected(request: Request) -> None:

@@ -1,12 +1,13 @@
-"""Runs one query over the tables: with DuckDB, or with the trigger engine for MATCH_RECOGNIZE. Only the tables are
-accessible. DuckDB runs without access to files and networks, with its configuration locked; the tables are passed in as
-readers that push columns and filters down into the files.
+"""Runs one query over the tables: with DuckDB, or with the trigger engine if only its language has the words. Only the
+tables are accessible. DuckDB runs without access to files and networks, with its configuration locked; the tables are
+passed in as readers that push columns and filters down into the files.
 """
 
 import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -21,6 +22,8 @@ _RECOGNIZE = re.compile(r"\bMATCH_RECOGNIZE\b", re.IGNORECASE)
 _PREFIX = re.compile(r"\b(?:lake\s*\.\s*)?market\s*\.\s*(?=[a-z_])", re.IGNORECASE)
 _NOT_CODE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _LINE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
+#: Errors of a text that DuckDB does not understand.
+_REFUSED = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
 _BATCH_ROWS = 10_000
 _MAX_RESULT_BYTES = 256 << 20
 
@@ -50,22 +53,19 @@ def run(
     open_table: Open,
     limits: Limits,
     *,
+    views: Mapping[str, str] = MappingProxyType({}),
     deliver: Callable[[Any], None] = lambda connection: None,
     is_for_text: bool = False,
 ) -> Result:
-    """Returns at most `limits.rows` rows. `deliver` gets the connection, which can be interrupted. `is_for_text`:
-    whether the rows will be written as JSON or CSV.
+    """Returns at most `limits.rows` rows. `views`: the texts of the registered views by name. `deliver` gets the
+    connection, which can be interrupted. `is_for_text`: whether the rows will be written as JSON or CSV.
 
     Raises TriggerRejected with the position of an error, and InvalidRequest if the work exceeds a limit.
     """
-    code = _NOT_CODE.sub(lambda found: " " * len(found[0]), sql)
-    named = [name for name in TABLE_NAMES if re.search(rf"\b{name}\b", code, re.IGNORECASE)]
+    code = _code(sql)
     if _RECOGNIZE.search(code):
-        # Only the names of the tables, at their positions.
-        for prefix in _PREFIX.finditer(code):
-            sql = sql[: prefix.start()] + " " * len(prefix[0]) + sql[prefix.end() :]
-        return _recognized(sql, named, open_table, limits)
-    connection = _connection(named, open_table, limits)
+        return _evaluated(sql, open_table, limits, views)
+    connection = _connection(_named(code), open_table, limits)
     deliver(connection)
     try:
         return _selected(connection, sql, limits, _WITHOUT_NUMBER | _WITHOUT_FORM if is_for_text else _WITHOUT_NUMBER)
@@ -74,6 +74,8 @@ def run(
     except duckdb.OutOfMemoryException as error:
         raise InvalidRequest("the query needs more memory than console.sql_memory_bytes") from error
     except duckdb.Error as error:
+        if isinstance(error, _REFUSED) and _is_in_language(sql, views):
+            return _evaluated(sql, open_table, limits, views)
         raise _rejected(error) from error
     finally:
         connection.close()
@@ -157,30 +159,33 @@ def _connection(named: list[str], open_table: Open, limits: Limits) -> duckdb.Du
     return connection
 
 
-def _recognized(sql: str, named: list[str], open_table: Open, limits: Limits) -> Result:
-    from candlewright_cep import SkipFailed, evaluate
-    from candlewright_cep import TriggerRejected as Rejected
+def _is_in_language(sql: str, views: Mapping[str, str]) -> bool:
+    # A worker loads the trigger engine only for texts that need it.
+    from console.sql.language import is_in_language
 
-    tables: dict[str, pa.Table] = {}
-    for name in named:
-        found = open_table(name)
-        if found is not None:
-            tables[name] = found if isinstance(found, pa.Table) else found.to_table()
-    try:
-        table = evaluate(sql, _known(tables))
-    except Rejected as error:
-        raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
-    except SkipFailed as error:
-        raise TriggerRejected(str(error)) from error
+    return is_in_language(sql, views)
+
+
+def _evaluated(sql: str, open_table: Open, limits: Limits, views: Mapping[str, str]) -> Result:
+    from console.sql.language import evaluated
+
+    # Views may read tables that the text does not name.
+    code = "\n".join([sql, *views.values(), "ohlc"])
+    for prefix in [*_PREFIX.finditer(_code(sql))]:
+        # Only the names of the tables, at their positions.
+        sql = sql[: prefix.start()] + " " * len(prefix[0]) + sql[prefix.end() :]
+    opened = {name: open_table(name) for name in _named(code)}
+    table = evaluated(sql, {name: found for name, found in opened.items() if found is not None}, views)
     return Result(table.slice(0, limits.rows), table.num_rows > limits.rows)
 
 
-def _known(tables: Mapping[str, pa.Table]) -> Mapping[str, pa.Table]:
-    """The columns whose types the trigger language supports; it has no maps or lists."""
-    return {
-        name: table.select([field.name for field in table.schema if not pa.types.is_nested(field.type)])
-        for name, table in tables.items()
-    }
+def _code(sql: str) -> str:
+    """The text with blanks in place of strings and comments."""
+    return _NOT_CODE.sub(lambda found: " " * len(found[0]), sql)
+
+
+def _named(code: str) -> list[str]:
+    return [name for name in TABLE_NAMES if re.search(rf"\b{name}\b", code, re.IGNORECASE)]
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -39,8 +39,14 @@ def _query(settings: Settings, given: Mapping[str, Any]) -> Done:
         table = open_table(settings, definition, catalog) if definition is not None else None
         return as_dataset(table, definition) if table is not None and definition is not None else None
 
+    views, is_for_text = given["views"], form is not Form.arrow
     with _stopped_after(settings.console.sql_seconds) as deliver:
-        found = run(given["sql"], table_of, limits, deliver=deliver, is_for_text=form is not Form.arrow)
+        try:
+            found = run(given["sql"], table_of, limits, views=views or {}, deliver=deliver, is_for_text=is_for_text)
+        except TriggerRejected:
+            if views is None and _may_read_views(given["sql"]):
+                return {"needs_views": True}, b""
+            raise
     if form is not Form.arrow:
         check_times(found.table)
     columns = [{"name": each.name, "type": str(each.type)} for each in found.table.schema]
@@ -144,6 +150,12 @@ def _language(settings: Settings, given: Mapping[str, Any]) -> Done:
     return {}, orjson.dumps(found | {"tables": stored | found["tables"]})
 
 
+def _may_read_views(sql: str) -> bool:
+    from triggers.texts.views import may_read_views
+
+    return may_read_views(sql)
+
+
 def _of_text(task: Task) -> Task:
     """Without `views` (None), a text that is refused and may read some needs them. Turns errors of the trigger language
     into the client's own.
@@ -152,13 +164,12 @@ def _of_text(task: Task) -> Task:
     def run(settings: Settings, given: Mapping[str, Any]) -> Done:
         from candlewright_cep import SkipFailed
         from candlewright_cep import TriggerRejected as Rejected
-        from triggers.texts.views import may_read_views
 
         views = given["views"]
         try:
             return task(settings, {**given, "views": views or {}})
         except (Rejected, TriggerRejected) as error:
-            if views is None and may_read_views(given["sql"]):
+            if views is None and _may_read_views(given["sql"]):
                 return {"needs_views": True}, b""
             if isinstance(error, TriggerRejected):
                 raise

@@ -10,6 +10,7 @@ from console.access import Rates
 from console.services import Services
 from core.doors import KeyFolder, Role
 from core.settings import Settings
+from iceberg import create_tables, open_catalog
 from tests.console.calls import calling, settings_in
 
 
@@ -265,7 +266,8 @@ async def test_check_and_plan_read_registered_views(tmp_path: Path, monkeypatch:
         return SimpleNamespace(views=SimpleNamespace(list=views))
 
     monkeypatch.setattr(Services, "client", client)
-    async with calling(settings_in(tmp_path)) as http:
+    settings = settings_in(tmp_path)
+    async with calling(settings) as http:
         text = {"sql": "SELECT p FROM rising WHERE p > 1"}
         checked = await http.post("/api/v1/triggers/check", json=text)
         assert checked.json()["columns"] == [{"name": "p", "type": "DOUBLE"}]
@@ -274,6 +276,13 @@ async def test_check_and_plan_read_registered_views(tmp_path: Path, monkeypatch:
         bad = await http.post("/api/v1/triggers/check", json={"sql": "SELECT q FROM rising"})
         assert is_problem(bad, 400, "invalid_sql") and "unknown column 'q'" in bad.json()["detail"]
         assert len(asked) == 3
+        create_tables(open_catalog(settings))
+        queried = await http.post("/api/v1/sql", json={"sql": "SELECT p FROM rising"})
+        assert queried.status_code == 200, queried.text
+        assert queried.json()["rows"] == [] and queried.json()["columns"] == [{"name": "p", "type": "double"}]
+        assert len(asked) == 4
+        assert (await http.post("/api/v1/sql", json={"sql": "SELECT nosuch FROM ohlc"})).status_code == 400
+        asked.pop()
         # For a text without a name that may be a view's, the relay is not queried.
         for sql in ("price > 1", "SELECT nosuch FROM ticks", "close >"):
             await http.post("/api/v1/triggers/check", json={"sql": sql})

@@ -465,7 +465,7 @@ export interface QualityDay {
 }
 
 export interface QueryText {
-  /** DuckDB's dialect over `ohlc`, `ohlc_revisions`, `ticks`, `trigger_events`, `gaps`, `coverage` and `deliveries`, with or without `lake.market.` in front. A text with MATCH_RECOGNIZE is in the trigger language. JSON and CSV have intervals, binary values and unions as DuckDB's text; CSV has nested values as JSON. */
+  /** DuckDB's dialect over `ohlc`, `ohlc_revisions`, `ticks`, `trigger_events`, `gaps`, `coverage` and `deliveries`, with or without `lake.market.` in front. A text that DuckDB refuses, with words of the trigger language (MATCH_RECOGNIZE, an indicator, BARS BY, a view …), is in that language. JSON and CSV have intervals, binary values and unions as DuckDB's text; CSV has nested values as JSON. */
   sql: string;
   /** The first N rows, at most `console.sql_rows`. */
   limit?: number;

@@ -10,13 +10,11 @@ import pyarrow as pa
 import pytest
 
 from candlewright_cep import compile_query
-from candlewright_cep.binding.expressions import conjunction
 from candlewright_cep.engine import CompiledQuery
 from candlewright_cep.planning.partitions import Division, divided, is_row_by_row
 from candlewright_cep.planning.plans import Filter, Scan
-from candlewright_cep.planning.pushdown import conditions_on_inputs
+from candlewright_cep.planning.pushdown import Bound, bounds_on_inputs
 from candlewright_cep.planning.reads import columns_of_inputs
-from candlewright_cep.planning.relation import from_table
 from candlewright_cep.spark.query_tasks import BELOW, above, below
 from tests.candlewright_cep.constructs import bars, of_functions, of_patterns, of_the_grammar, ticks
 from tests.candlewright_cep.test_conformance import ROWS
@@ -97,16 +95,24 @@ def _in_parts(compiled: CompiledQuery, tables: Mapping[str, pa.Table]) -> pa.Tab
     return above(compiled).run({BELOW: found})
 
 
+def _meets(bound: Bound, column: pa.ChunkedArray) -> list[bool]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
+    values = column.to_pylist()
+    if bound.among:
+        return [value in bound.among for value in values]
+    least, most = bound.least, bound.most
+    return [v is not None and (least is None or v >= least) and (most is None or v <= most) for v in values]
+
+
 def _needed(compiled: CompiledQuery, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Only the rows that the conditions select."""
+    """Only the rows that the bounds select."""
     found = dict(tables)
-    for name, lists in conditions_on_inputs(compiled.plan).items():
-        rows = from_table(tables[name])
-        kept = np.zeros(rows.length, bool)
-        for conditions in lists:
-            condition = conjunction(conditions)
-            every = np.ones(rows.length, bool)
-            kept |= every if condition is None else rows.values().value(condition).true()
+    for name, lists in bounds_on_inputs(compiled.plan).items():
+        kept = np.zeros(len(tables[name]), bool)
+        for bounds in lists:
+            each = [np.array(_meets(bound, tables[name].column(bound.column)), bool) for bound in bounds]
+            kept |= np.all(each, axis=0) if each else True
         found[name] = tables[name].filter(pa.array(kept))
     return found
 
@@ -146,8 +152,8 @@ def test_conditions_reach_the_inputs_through_keys_and_partitions() -> None:
     }
     for text, wanted in asked.items():
         found = {
-            name: {SCHEMAS[name].names[part.arguments[0].index] for part in parts}  # type: ignore[union-attr]
-            for name, [parts] in conditions_on_inputs(_compiled(text).plan).items()
+            name: {SCHEMAS[name].names[bound.column] for bound in bounds}
+            for name, [bounds] in bounds_on_inputs(_compiled(text).plan).items()
         }
         assert found == wanted, text
 

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import candlewright as cw
 from candlewright.wire.errors import InvalidRequest, TriggerRejected
+from candlewright_cep import evaluate
 from console.rows import Form, check_times, encoded
 from console.server import Console
+from console.sql import language
 from console.sql.engine import Limits, run
 from iceberg import create_tables, load_table, open_catalog
 from iceberg.tables import OHLC
@@ -204,6 +207,55 @@ def test_match_recognize_goes_to_the_trigger_engine() -> None:
     with pytest.raises(TriggerRejected) as refused:
         run(text.replace("A.close", "A.clse"), tables, LIMITS)
     assert refused.value.line == 3
+
+
+VIEWS = {"fast": "SELECT *, EMA(close, 3) OVER (PARTITION BY ticker ORDER BY open_time) AS e FROM ohlc"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT open_time, EMA(close, 3) OVER (PARTITION BY ticker ORDER BY open_time) AS e FROM lake.market.ohlc",
+        "SELECT open_time, e FROM fast WHERE e > 103 AND open_time > TIMESTAMP '2024-01-01 00:30:00'",
+        "SELECT open_time, doji FROM candle_patterns WHERE ticker = 'BTC/USDT.BINANCE'",
+        "SELECT o.open_time, h.value FROM ohlc o JOIN spinning_top h USING (ticker, open_time)",
+    ],
+)
+def test_a_text_with_words_of_the_trigger_language_goes_to_its_engine(text: str) -> None:
+    found = run(text, tables, LIMITS, views=VIEWS)
+    assert found.table.equals(evaluate(text.replace("lake.market.", ""), {"ohlc": bars(100), **VIEWS}))
+    assert found.table.num_rows > 0 or "spinning_top" in text
+
+
+def test_duckdb_runs_each_text_that_it_accepts() -> None:
+    text = "SELECT a.close FROM ohlc a ASOF JOIN ohlc b ON a.open_time >= b.open_time QUALIFY row_number() OVER () <= 3"
+    assert run(f"{text} ORDER BY hash(a.close)", tables, LIMITS).table.num_rows == 3
+    with pytest.raises(TriggerRejected) as refused:
+        run("SELECT EMA(clse, 3) OVER (ORDER BY open_time) AS e FROM ohlc", tables, LIMITS)
+    assert (refused.value.line, refused.value.column) == (1, 12) and "close" in refused.value.hint
+    with pytest.raises(TriggerRejected, match="fats"):
+        run("SELECT e FROM fats", tables, LIMITS, views=VIEWS)
+
+
+def test_the_engine_reads_only_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[set[str], int]] = []
+    rows_of = language._rows
+
+    def watched(table: Any, *wanted: Any) -> pa.Table:
+        found = rows_of(table, *wanted)
+        read.append(({name for name in found.schema.names if found.column(name).null_count == 0}, found.num_rows))
+        return found
+
+    monkeypatch.setattr(language, "_rows", watched)
+    text = """SELECT open_time, EMA(close, 3) OVER (PARTITION BY ticker ORDER BY open_time) AS e FROM ohlc
+        WHERE ticker IN ('BTC/USDT.BINANCE', 'x') AND period_seconds = 60 AND trade_count BETWEEN 1 AND 5
+        AND open_time >= TIMESTAMP '2024-01-01 01:00:00' AND TIMESTAMP '2024-01-01 01:10:00' > open_time"""
+    stored = ds.dataset(bars(100))
+    found = run(text, lambda name: stored if name == "ohlc" else None, LIMITS)
+    assert read == [({"ticker", "period_seconds", "open_time", "close", "trade_count"}, 11)]
+    assert found.table.equals(evaluate(text, bars(100)))
+    run("SELECT COUNT(*) AS n, TRUNCATE(1.5) AS t FROM ohlc WHERE close > 100", tables, LIMITS)
+    assert read[-1] == ({"close"}, 100)
 
 
 def test_memory_is_bounded() -> None:
