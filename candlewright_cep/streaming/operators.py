@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from candlewright_cep.binding.expressions import Column, Expression
+from candlewright_cep.binding.expressions import Column
 from candlewright_cep.planning.bars import Bars
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.periods import STATELESS
@@ -84,6 +84,7 @@ class Made:
     matches: MatchStream | None = None
     groups: GroupStage | BarStage | None = None
     ahead: Over | None = None
+    place: int = -1
 
 
 def stages(query: StreamQuery, slots: Slots) -> list[Stage]:
@@ -103,20 +104,21 @@ class _Chain:
     """The operators so far, from the input on.
 
     `_waiting`: filters and projections that will become one operator. `_window`: one whose GROUP BY has not come yet.
-    `_matches`, `_groups`: the last ones whose results have not been put in time order. `_ahead`: the first operator
-    that emits rows later than their time.
+    `_matches`, `_groups`: the last ones whose results have not been put in time order, the former of the node at
+    `_place`. `_ahead`: the first operator that emits rows later than their time.
     """
 
     def __init__(self, query: StreamQuery, slots: Slots, before: Made) -> None:
         self._query = query
         self._slots = slots
-        self._by_start = _by_start_of_window(query.nodes, is_joint=query.needs_merge)
+        self._by_start, self._starts = _by_start_of_window(query.nodes, is_joint=query.needs_merge)
         self._by_end = _by_end_of_match(query.nodes)
         self._whole = over_whole_windows(query.nodes)
         self._found = list(before.stages)
         self._waiting: list[Plan] = []
         self._window: WindowTable | None = None
         self._matches, self._groups, self._ahead = before.matches, before.groups, before.ahead
+        self._place = before.place
 
     def add(self, place: int, node: Plan) -> None:
         if isinstance(node, Scan | Renamed) or (place == 0 and self._query.joined is not None):
@@ -153,6 +155,7 @@ class _Chain:
                 query = self._query
                 rising = rising_columns(node, query.source.time_columns) if query.is_in_order else ()
                 self._matches = MatchStream(node.recognize, self._slots, rising, is_joint=query.needs_merge)
+                self._place = place
                 self._found.append(MatchStage(self._matches, [field.type for field in node.fields]))
 
     def _over(self, place: int, node: Over) -> None:
@@ -199,7 +202,7 @@ class _Chain:
     def finished(self) -> Made:
         self._expect_no_window()
         self._flush()
-        return Made(tuple(self._found), self._matches, self._groups, self._ahead)
+        return Made(tuple(self._found), self._matches, self._groups, self._ahead, self._place)
 
     def _flush(self) -> None:
         if self._waiting:
@@ -217,7 +220,10 @@ class _Chain:
         is_joint = self._query.needs_merge
         if isinstance(node, Over | WindowTable | Match | Bars) and self._matches is not None:
             self._flush()
-            self._found.append(OrderStage(self._matches, is_joint=is_joint, column=self._by_end.get(place)))
+            column, start = self._by_end.get(place), None
+            if place in self._by_start or (column is not None and self._place in self._by_start):
+                column, start = _time_of(node), self._starts.get(self._place)
+            self._found.append(OrderStage(self._matches, is_joint=is_joint, column=column, start=start))
             self._matches = None
         if place in self._by_start and place not in self._whole and self._groups is not None:
             self._flush()
@@ -257,13 +263,15 @@ def _ticker_index(query: StreamQuery, window: WindowTable) -> int | None:
     return places[0] if len(places) == 1 else None
 
 
-def _by_start_of_window(nodes: Sequence[Plan], *, is_joint: bool) -> dict[int, int | None]:
+def _by_start_of_window(nodes: Sequence[Plan], *, is_joint: bool) -> tuple[dict[int, int | None], dict[int, int]]:
     """The indexes of operators that process rows by the start of windows or bars. Each is mapped to the column of the
     start if rows do not come in its order or have to wait for others with the same start, otherwise to None.
-    `is_joint`: the rows of all tickers come in one order.
+    Secondly, the patterns over windows or bars, with the column of the start. Of those by their end, only sessions and
+    bars: the start of other windows is known from the end. `is_joint`: the rows of all tickers come in one order.
     """
     starts: set[int] = set()
     found: dict[int, int | None] = {}
+    of_matches: dict[int, int] = {}
     function = ""
     for place, node in enumerate(nodes):
         if isinstance(node, Project | Group):
@@ -294,13 +302,25 @@ def _by_start_of_window(nodes: Sequence[Plan], *, is_joint: bool) -> dict[int, i
             if starts & set(keys):
                 waits = function == "SESSION" or (function == "BARS" and (is_joint or len(plan.order) > 1))
                 found[place] = keys[0] if waits else None
+                of_matches[place] = keys[0]
+            elif starts and function in ("BARS", "SESSION"):
+                of_matches[place] = min(starts)
             outputs = [
                 *plan.columns[: plan.measures_at],
                 *([-1] * len(plan.measures)),
                 *plan.columns[plan.measures_at :],
             ]
             starts = {i for i, column in enumerate(outputs) if column in starts}
-    return found
+    return found, of_matches
+
+
+def _time_of(node: Plan) -> int | None:
+    """The column that an operator takes rows in the order of."""
+    if isinstance(node, WindowTable | Bars):
+        return node.time if isinstance(node, Bars) else node.time_column
+    keys = node.window.order if isinstance(node, Over) else node.recognize.order if isinstance(node, Match) else ()
+    first = keys[0].expression if keys else None
+    return first.index if isinstance(first, Column) else None
 
 
 def _by_end_of_match(nodes: Sequence[Plan]) -> dict[int, int]:
@@ -314,15 +334,9 @@ def _by_end_of_match(nodes: Sequence[Plan]) -> dict[int, int]:
             columns = list(enumerate(node.expressions))
             ends = {i for i, part in columns if isinstance(part, Column) and part.index in ends}
             continue
-        column: Expression | None = None
-        if isinstance(node, Over | Match):
-            keys = node.window.order if isinstance(node, Over) else node.recognize.order
-            column = keys[0].expression if keys else None
-        elif isinstance(node, WindowTable | Bars):
-            time = node.time if isinstance(node, Bars) else node.time_column
-            column = Column(time, node.inner.fields[time].type)
-        if isinstance(column, Column) and column.index in ends:
-            found[place] = column.index
+        column = _time_of(node)
+        if column is not None and column in ends:
+            found[place] = column
         if isinstance(node, Match):
             plan = node.recognize
             ends = set() if plan.is_all_rows else {plan.measures_at + measure for measure in plan.row_times}

@@ -53,12 +53,14 @@ class Partition:
     #: Its key and its tickers as JSON, and the number of these tickers.
     names: tuple[str, str, int] = ("", "", 0)
 
-    def time_of(self, row: int) -> int:
-        """The time of a retained row."""
+    def time_of(self, row: int, column: int | None = None) -> int:
+        """The time of a retained row, or the time in one of its columns."""
         place = row - self.first_row
         for piece in self.pieces:
             if place < piece.count:
-                return int(piece.chunk.rows.time[piece.place + place])
+                rows = piece.chunk.rows
+                times = rows.time if column is None else rows.relation.column(column).expand().values
+                return int(times[piece.place + place])
             place -= piece.count
         raise IndexError(row)
 

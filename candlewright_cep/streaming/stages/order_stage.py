@@ -19,12 +19,12 @@ from candlewright_cep.streaming.stages.stages import Stateless
 from candlewright_cep.vector import Index
 
 
-def _first_needed(part: Partition) -> int | None:
-    """The time of the first row that a later result may contain; None if there is none."""
+def _first_needed(part: Partition, column: int | None) -> int | None:
+    """The time of the first row that a later result may contain, or the time in this column; None if there is none."""
     needed = min([part.search.oldest_needed, part.tested, *(match.start for match in part.pending)])
     if needed >= part.end:
         return None
-    return part.time_of(max(needed, part.first_row))
+    return part.time_of(max(needed, part.first_row), column)
 
 
 class _Holding:
@@ -66,13 +66,18 @@ class _Holding:
 class OrderStage(_Holding):
     """`feed` returns rows in time order; `clock` then has their watermarks. `is_joint`: the rows of all tickers in
     one order. `column`: the time to sort by, if it is not the row's own (a match's is the time of its first row).
+    `start`: the column of the rows that matches consist of with the time of `column`, if that is the start of a window
+    or bar; the rows' own time is its end.
     """
 
-    def __init__(self, matches: MatchStream, *, is_joint: bool, column: int | None = None) -> None:
+    def __init__(
+        self, matches: MatchStream, *, is_joint: bool, column: int | None = None, start: int | None = None
+    ) -> None:
         super().__init__()
         self._matches = matches
         self._is_joint = is_joint
         self._column = column
+        self._start = start
         self.clock = Clock()
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
@@ -86,7 +91,7 @@ class OrderStage(_Holding):
         """The clock, held back to the first row that an unfinished match may contain."""
         waiting: dict[str, int] = {}
         for part in self._matches.partitions.values():
-            first = _first_needed(part)
+            first = _first_needed(part, self._start)
             if first is not None:
                 for ticker in part.tickers:
                     waiting[ticker] = min(first, waiting.get(ticker, FOREVER))
