@@ -7,6 +7,7 @@ in `market.ohlc`, an exchange's candle outranks all bars made from trades, inclu
 to `PUBLISHED_LAST`, and candles that history commits come after them (`COMMITTED`).
 """
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pyiceberg.table import Table
 from core.settings import Settings
 from iceberg.append import candle_keys, compare_candles, load_table
 from iceberg.catalog import open_catalog
-from iceberg.filters import any_of, at_least, below, equal
+from iceberg.filters import any_of, at_least, below, equal, one_of
 from iceberg.read import iso, range_filter
 from iceberg.scan import read_rows
 from iceberg.tables import OHLC_REVISIONS
@@ -174,14 +175,16 @@ def _near(candles: pa.Table) -> list[BooleanExpression]:
         ticker = rows["ticker"].combine_chunks().dictionary_encode().indices.to_numpy()
         is_first[1:] |= np.diff(ticker) != 0
     firsts = np.flatnonzero(is_first)
-    found: list[BooleanExpression] = []
+    # The tickers of each range: many close a bar at the same time.
+    ranges: dict[tuple[int, int, int], list[str]] = defaultdict(list)
     for first, last in zip(firsts.tolist(), [*(firsts[1:] - 1).tolist(), len(times) - 1], strict=True):
-        near: BooleanExpression = And(
-            equal("period_seconds", int(periods[first])),
-            at_least("open_time", iso(int(times[first]))),
-            below("open_time", iso(int(times[last]) + 1)),
-        )
-        found.append(And(equal("ticker", rows["ticker"][first].as_py()), near) if is_listed else near)
+        tickers = ranges[int(periods[first]), int(times[first]), int(times[last]) + 1]
+        if is_listed:
+            tickers.append(rows["ticker"][first].as_py())
+    found: list[BooleanExpression] = []
+    for (period, start, end), tickers in ranges.items():
+        near = And(equal("period_seconds", period), at_least("open_time", iso(start)), below("open_time", iso(end)))
+        found.append(And(one_of("ticker", tickers), near) if is_listed else near)
     return found
 
 

@@ -178,5 +178,10 @@ def test_only_revisions_of_the_asked_bars_are_read(catalog: Catalog) -> None:
     store(catalog, pa.concat_tables(many))
     few = scan_revisions(load_table(catalog, OHLC_REVISIONS), candles([1], "C7/USDT.X"), numbers_only=True)
     assert few.to_pylist() == [{**few.to_pylist()[0], "ticker": "C7/USDT.X", "revision": 0}]
+    opened = {f"C{number}/USDT.X": 9 if number % 3 == 0 else 1 for number in range(20)}
+    some = pa.concat_tables([candles([minute], ticker) for ticker, minute in opened.items()])
+    found = scan_revisions(load_table(catalog, OHLC_REVISIONS), some, numbers_only=True)
+    assert dict(zip(found["ticker"].to_pylist(), minutes_of(found), strict=True)) == opened
+    assert found.num_rows == 20
     asked = pa.concat_tables([candles([1], f"C{number}/USDT.X") for number in range(60)])
     assert scan_revisions(load_table(catalog, OHLC_REVISIONS), asked).num_rows == 60
