@@ -37,7 +37,7 @@ FOLLOWED_BARS = Followed(
     bus_topics.OHLC,
     bus_topics.READER_BAR_TABLE,
     "bar_table",
-    max_records=100_000,
+    max_records=200_000,
     many_records=5_000,
     digest=published_bars,
 )
