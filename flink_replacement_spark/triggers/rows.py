@@ -55,7 +55,7 @@ _PUBLISH_BYTES = 8 << 20
 _TAIL_RECORDS = 1_000
 _COST_NS = 10 * SECOND
 #: Notes, steps and bytes of records after which a step with events stores its state whole, and one without events.
-_MOST, _ENOUGH = (64, 256, 1 << 20), (8, 64, 1 << 18)
+_MOST, _ENOUGH = (64, 128, 1 << 20), (8, 64, 1 << 18)
 #: Their records are at most this part of `bus.max_bytes`.
 _PART_OF_BUS = 64
 

@@ -72,6 +72,8 @@ def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
     monkeypatch.setattr(trigger_store.PartStore, "save", deaths.around(trigger_store.PartStore.save))
     monkeypatch.setattr(trigger_store.PartStore, "note", deaths.around(trigger_store.PartStore.note))
+    monkeypatch.setattr(trigger_rows, "_MOST", (4, 8, 1 << 20))
+    monkeypatch.setattr(trigger_rows, "_ENOUGH", (2, 4, 1 << 20))
     prices, others = walk(3, count), walk(4, count)
     owners = [partial(owner, redis.url, number, rules) for number in range(PARTITIONS + 1)]
     with served(bus, "q", cache, owners=owners):
@@ -116,6 +118,8 @@ def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
     monkeypatch.setattr(trigger_store.PartStore, "save", deaths.around(trigger_store.PartStore.save))
     monkeypatch.setattr(trigger_store.PartStore, "note", deaths.around(trigger_store.PartStore.note))
+    monkeypatch.setattr(trigger_rows, "_MOST", (4, 8, 1 << 20))
+    monkeypatch.setattr(trigger_rows, "_ENOUGH", (2, 4, 1 << 20))
     owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
     with served(bus, "q", cache, owners=owners):
         register(bus, "echo", "SELECT event_id, ticker FROM trigger_events WHERE trigger_id = 'high'")
