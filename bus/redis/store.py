@@ -320,7 +320,8 @@ class Store:
     def refusal(self) -> str:
         """Why the server currently refuses writes, or an empty string. Raises BusError, BusUnavailable."""
         try:
-            _checked(self._exchange(pack(("SET", "cw:probe", "")), 1)[0])
+            # Checked as a write, but with XX it changes nothing, so Redis does not wait for the disk.
+            _checked(self._exchange(pack(("SET", "cw:probe", "", "XX")), 1)[0])
         except redis.RedisError as error:
             if code := _refusal(error):
                 return str(_refusing(code, error))

@@ -110,11 +110,14 @@ class Held:
 
     def first(self, topic: str, partitions: Iterable[int]) -> Positions:
         """Where an owner without steps begins: at the hold, else at the oldest record."""
+        if (known := self._at.get(topic)) is not None:
+            return known
         held = self._bus.holds(topic, self._former) | self._bus.holds(topic, self._reader)
         states = self._bus.state(topic)
         found = {p: min(states[p].end, max(states[p].first, held.get(p, 0))) for p in partitions}
         self._bus.hold(topic, self._reader, found)
-        return {str(p): offset for p, offset in found.items()}
+        self._at = {**self._at, topic: {str(p): offset for p, offset in found.items()}}
+        return self._at[topic]
 
     def move(self, at: Mapping[str, Positions], *, at_once: bool = False) -> None:
         """Release all records before `at`; written to the bus within a second."""

@@ -58,6 +58,13 @@ def content(admin: redis.Redis) -> dict[bytes, bytes | None]:
     return {key: admin.dump(key) for key in sorted(admin.scan_iter())}
 
 
+def test_asking_for_a_refusal_writes_nothing_to_the_log(bus: RedisBus, admin: redis.Redis) -> None:
+    bus.publish("t", [Record(b"first")])
+    size = admin.info("persistence")["aof_current_size"]
+    assert bus.refusal() == ""
+    assert admin.info("persistence")["aof_current_size"] == size > 0
+
+
 def test_at_maxmemory_a_record_is_refused_by_name_and_taken_when_there_is_room(
     bus: RedisBus, admin: redis.Redis
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -320,3 +321,16 @@ def test_unread_records_are_held_and_the_hold_moves_once_a_second() -> None:
     held.move({"t": {"0": 6, "1": 0}}, at_once=True)
     assert bus.holds("t", "new") == {0: 6, 1: 0}
     assert held.seconds_left(5.0) == 5.0
+
+
+def test_an_owner_that_has_held_its_first_record_writes_no_hold_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus, written = FreshBus(2), list[Mapping[int, int]]()
+    bus.create_topic("t")
+    hold = bus.hold
+    monkeypatch.setattr(bus, "hold", lambda topic, reader, at: (written.append(at), hold(topic, reader, at)))
+    held = Held(bus, "new")
+    for _ in range(3):
+        held.move({"t": held.first("t", [0, 1])})
+    assert written == [{0: 0, 1: 0}] * 2
+    held.move({"t": {"0": 4, "1": 0}}, at_once=True)
+    assert held.first("t", [0, 1]) == {"0": 4, "1": 0}
