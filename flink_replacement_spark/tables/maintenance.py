@@ -55,7 +55,8 @@ MIN_SNAPSHOT_AGE_SECONDS = 600.0
 PATIENCE_SECONDS = 10.0
 #: The most dropped snapshots of a table whose files are still to be deleted; files of further ones become orphans.
 _FORGOTTEN = 10_000
-_LOOK_SECONDS = 5.0
+#: How often (s) the snapshots of all tables are counted, which reads their metadata. Writers add one a second at most.
+_LOOK_SECONDS = 20.0
 
 _STEPS = metrics.Counter(
     "candlewright_spark_maintenance_total",
