@@ -17,7 +17,7 @@ from candlewright_cep.streaming.patterns.match_results import Reports
 from candlewright_cep.table_bytes import bytes_of, table_of
 from protobuf import records_pb2 as records
 from triggers.events.chained import EVENTS_LABEL
-from triggers.events.firings import CHAINED_ENTRY, Firing, firings, schema_of
+from triggers.events.firings import CHAINED_ENTRY, Firing, firings
 from triggers.records.asked_for import Ages
 from triggers.records.clocks import TICKS
 from triggers.records.intake import Due, Intake
@@ -343,7 +343,6 @@ class TriggerPartition:
                 self._feed_shard(self._registry.keep(part), part, label, feed, output)
             return
         self._shares.spend(number, shard, began)
-        schema = schema_of(shard.compiled.query.columns)
         for firing in found:
             if shard.compiled.reads_events:
                 firing.context += CHAINED_ENTRY
@@ -351,7 +350,7 @@ class TriggerPartition:
             if owner is not None:
                 trigger = self.triggers[owner]
                 self._registry.lived(trigger)
-                _fire(trigger, told, firing, schema, shard.compiled, output)
+                _fire(trigger, told, firing, shard.schema, shard.compiled, output)
 
     def _to_function(self, shard: Shard, events: Events, output: TriggerOutput) -> None:
         function, query = shard.compiled.options.function, shard.compiled.query

@@ -5,7 +5,7 @@ Together they cost about as much as one.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from candlewright_cep.streaming.rows.packing import as_json, unpacked
 from candlewright_cep.streaming.slots import Number, written_key
 from protobuf import records_pb2 as records
 from triggers.events.chained import EVENTS_LABEL, TRIGGER_EVENTS, EventOrder, EventsBeside, seen
+from triggers.events.firings import schema_of
 from triggers.packing import squeezed, unsqueezed
 from triggers.records.asked_for import Ages
 from triggers.records.clocks import TICKS
@@ -97,6 +98,11 @@ class Shard:
         self._backlog = backlog
         for view in self.view.chain if self.view is not None else ():
             view.is_behind = backlog is not None
+
+    @cached_property
+    def schema(self) -> bytes:
+        """The columns of its events."""
+        return schema_of(self.compiled.query.columns)
 
     @property
     def trigger_ids(self) -> tuple[str, ...]:
