@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,6 @@ from candlewright_cep.vector import Vector, distinct, from_list
 _LIFTED = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "+", "-", "*", "/"])
 _NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
 Number = float | int | Decimal
-_Writer: TypeAlias = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +169,30 @@ def _wide(kind: SqlType, outer: Apply) -> SqlType:
     return decimal(MOST_DIGITS, scale) if kind.precision - kind.scale + scale <= MOST_DIGITS else kind
 
 
-def _written(part: Any) -> str:
-    """A text that is equal for plans that do the same. Positions in the text, compiled forms and the plans below a node
-    (which are separate nodes) are left out.
+class _Writers(dict[type[Any], Callable[[Any], str]]):
+    """By type, what writes a part of a plan as a text that is equal for plans that do the same. Positions in the text,
+    compiled forms and the plans below a node (which are separate nodes) are left out.
     """
-    kind = type(part)
-    return (_WRITERS.get(kind) or _writer_of(kind))(part)
+
+    def __missing__(self, kind: type[Any]) -> Callable[[Any], str]:
+        known = (writer for kinds, writer in _KNOWN if issubclass(kind, kinds))
+        found = self[kind] = next(known, None) or _writer_of(kind)
+        return found
+
+
+def _writer_of(kind: type[Any]) -> Callable[[Any], str]:
+    if not is_dataclass(kind):
+        raise _Unknown(kind.__name__)
+    name = f"[{kind.__name__!r}"
+    names = [part.name for part in fields(kind) if part.name not in ("inner", "text")]
+    if len(names) < 2:
+        return lambda part: f"{', '.join([name, *(_items((getattr(part, each),))[1:-1] for each in names)])}]"
+    values = attrgetter(*names)
+    return lambda part: f"{name}, {', '.join([_WRITERS[type(each)](each) for each in values(part)])}]"
 
 
 def _items(parts: Iterable[Any]) -> str:
-    return f"[{', '.join(map(_written, parts))}]"
+    return f"[{', '.join([_WRITERS[type(each)](each) for each in parts])}]"
 
 
 @lru_cache(maxsize=4096)
@@ -186,27 +200,13 @@ def _written_once(part: Field | SqlType) -> str:
     return repr(repr(part))
 
 
-def _writer_of(kind: type[Any]) -> _Writer:
-    known = (writer for kinds, writer in _KNOWN if issubclass(kind, kinds))
-    found = _WRITERS[kind] = next(known, None) or _writer_of_parts(kind)
-    return found
-
-
-def _writer_of_parts(kind: type[Any]) -> _Writer:
-    if not is_dataclass(kind):
-        raise _Unknown(kind.__name__)
-    names = [part.name for part in fields(kind) if part.name not in ("inner", "text")]
-    name = repr(kind.__name__)
-    return lambda part: f"[{', '.join([name, *(_written(getattr(part, each)) for each in names)])}]"
-
-
-_WRITERS: dict[type[Any], _Writer] = dict.fromkeys((type(None), bool, int, str, bytes), repr)
-_KNOWN: tuple[tuple[tuple[type[Any], ...], _Writer], ...] = (
+_WRITERS = _Writers(dict.fromkeys((type(None), bool, int, str, bytes), repr))
+_KNOWN: tuple[tuple[tuple[type[Any], ...], Callable[[Any], str]], ...] = (
     ((Position, Limits, Conditions), lambda part: "''"),
     ((Field, SqlType), _written_once),
     ((tuple, list), _items),
     ((float, Decimal), lambda part: repr(repr(part))),
     ((enum.Enum,), lambda part: repr(part.name)),
-    ((Automaton,), lambda part: _written(part.program)),
-    ((frozenset,), lambda part: repr(sorted(map(_written, part)))),
+    ((Automaton,), lambda part: _WRITERS[type(part.program)](part.program)),
+    ((frozenset,), lambda part: repr(sorted(_WRITERS[type(each)](each) for each in part))),
 )

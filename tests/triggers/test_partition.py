@@ -7,7 +7,7 @@ import pytest
 from bus.api import partition_of
 from candlewright.wire.candlewright_pb2 import Tick
 from candlewright.wire.grid import SECOND, first_open_from
-from candlewright_cep import TriggerStream
+from candlewright_cep import TriggerRejected, TriggerStream
 from candlewright_cep.streaming import slots
 from protobuf import records_pb2 as records
 from tests.triggers.trigger_records import (
@@ -478,6 +478,21 @@ def test_a_text_that_is_no_longer_accepted_is_suspended_when_its_state_is_read()
     again = TriggerPartition.load(after.save())
     assert again.triggers["bad"].reason.startswith("INVALID_SQL")
     assert states(again.process([])) == []
+
+
+def test_a_text_that_no_longer_runs_is_suspended_with_its_first_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = TriggerPartition()
+    before.process([], controls=[register("bad", IN_ORDER, OTHER), register("good", "price > 1", TICKER)])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise TriggerRejected("not in this version")
+
+    monkeypatch.setattr("candlewright_cep.streaming.stages.stages.OverStage.__init__", refuse)
+    after = TriggerPartition.load(before.save())
+    output = after.process([prices(1, 1, 2, 3), prices(1, 1, ticker=OTHER)])
+    assert states(output) == [("bad", "suspended")]
+    assert fired(output) == [("good", 2), ("good", 3)]
+    assert "not in this version" in after.triggers["bad"].reason
 
 
 def test_an_event_of_too_many_rows_is_marked_as_truncated(partition: TriggerPartition) -> None:

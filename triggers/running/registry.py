@@ -364,7 +364,7 @@ class Registry:
 
     def _common(self, text: Text, *, is_alone: bool, shares_views: bool | None = None) -> Common:
         sql, parameters, views = text
-        compiled = compile_trigger(sql, dict(parameters), self.rules, views=dict(views))
+        compiled = compile_trigger(sql, dict(parameters), self.rules, views=dict(views), is_checked=True)
         return Common.of(compiled, text, is_alone=is_alone, shares_views=shares_views)
 
     def _common_of(self, trigger_id: str, *, is_alone: bool, shares_views: bool) -> Common:

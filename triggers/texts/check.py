@@ -168,6 +168,8 @@ class TriggerOptions:
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "TriggerOptions":
         """Raises TriggerRejected for invalid values."""
+        if not parameters:
+            return cls()
         period = _seconds(parameters, "period_seconds")
         if period != int(period):
             raise TriggerRejected("the parameter period_seconds is not a whole number")
@@ -396,11 +398,12 @@ def compile_trigger(
     *,
     default_table: str = "",
     views: Mapping[str, str] | None = None,
+    is_checked: bool = False,
 ) -> CompiledTrigger:
     """Compile a trigger's text.
 
     `default_table`: the input of a bare condition; if empty, it depends on `period_seconds`. `views`: the texts of
-    views by name. Raises TriggerRejected.
+    views by name. `is_checked`: see `compile_stream`. Raises TriggerRejected.
     """
     values = tuple(sorted(engine_parameters(parameters).items()))
     return _compiled(
@@ -410,6 +413,7 @@ def compile_trigger(
         _limits(rules.retained_rows, rules.kept_partitions),
         partitions_close=rules.idle_ns > 0,
         default_table=default_table,
+        is_checked=is_checked,
     )
 
 
@@ -427,6 +431,7 @@ def _compiled(
     *,
     partitions_close: bool,
     default_table: str,
+    is_checked: bool,
 ) -> CompiledTrigger:
     values = dict(parameters)
     options = TriggerOptions.of(values)
@@ -441,6 +446,7 @@ def _compiled(
             is_in_order=not options.revisions,
             period_seconds=options.period_seconds,
             views=dict(views),
+            is_checked=is_checked,
         )
     except TriggerRejected as error:
         if options.period_seconds or "ohlc" in sql.lower():
