@@ -1,6 +1,6 @@
 """Columns of values with NULLs: the unit of vectorised evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +27,8 @@ _FEW = 16
 _FEW_COUNTED = 256
 #: This many bytes of each value are not counted: a query has at most a thousand columns, so short values need no bound.
 _SHORT = 64
+#: A block of segments has about this many values.
+_AT_A_TIME = 1 << 20
 
 
 def counted(made: "Vector") -> "Vector":
@@ -372,6 +374,14 @@ def ranges(firsts: Index, lengths: Index) -> Index:
     ends: Index = lengths.cumsum()
     found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
     return found
+
+
+def blocks(sizes: Index) -> Iterator[tuple[int, int]]:
+    """Where blocks of segments begin and end that have about `_AT_A_TIME` values each, so that what a function needs
+    beside its result is bounded. `sizes`: of the segments.
+    """
+    edges = np.flatnonzero(np.diff(np.cumsum(sizes) // _AT_A_TIME)) + 1
+    return pairwise([0, *edges.tolist(), len(sizes)])
 
 
 def is_ascending(numbers: Index) -> bool:

@@ -1,6 +1,6 @@
 """Window functions: OVER (PARTITION BY ... ORDER BY ... frame), and row patterns in a window."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, Source, arranged, sort_codes
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.types import BIGINT, DOUBLE
-from candlewright_cep.vector import Bools, Index, Vector, choose, counted, ranges
+from candlewright_cep.vector import Bools, Index, Vector, blocks, choose, concatenate, counted, ranges
 
 _EXPANDED = 30_000_000
 #: For each row, the number of its peer group (rows equal in ORDER BY); and where each group begins and ends.
@@ -442,9 +442,23 @@ def _aggregate(
     total = int(sizes.sum())
     _check_expanded(total, at)
     spend(function.name, total)
-    firsts = np.cumsum(sizes) - sizes
-    expanded = [argument.take(ranges(low, sizes)) for argument in arguments]
-    return reduced(function.name, expanded, firsts, sizes=sizes, length=total, kind=function.type)
+    return _reduced(function, arguments, sizes, lambda begin, end: ranges(low[begin:end], sizes[begin:end]))
+
+
+def _reduced(
+    function: WindowFunction, arguments: Sequence[Vector], sizes: Index, places: Callable[[int, int], Index]
+) -> Vector:
+    """The aggregate over each of the frames, which have these `sizes`. `places`: the rows of the frames from the first
+    number to the second, one frame after another.
+    """
+    found = []
+    for begin, end in blocks(sizes):
+        own, rows = sizes[begin:end], places(begin, end)
+        taken = [argument.take(rows) for argument in arguments]
+        firsts = np.cumsum(own) - own
+        found.append(reduced(function.name, taken, firsts, sizes=own, length=len(rows), kind=function.type))
+        work.current().check()
+    return concatenate(found)
 
 
 def _check_expanded(total: int, at: Position) -> None:
@@ -482,8 +496,8 @@ class _Excluded:
         firsts = np.cumsum(sizes) - sizes
         if function.name not in VALUES:
             spend(function.name, len(places))
-            taken = [argument.take(places) for argument in arguments]
-            return reduced(function.name, taken, firsts, sizes=sizes, length=len(places), kind=function.type)
+            edges = np.append(firsts, len(places))
+            return _reduced(function, arguments, sizes, lambda begin, end: places[edges[begin] : edges[end]])
         wanted = {"FIRST_VALUE": firsts, "LAST_VALUE": firsts + sizes - 1}.get(
             function.name, firsts + function.offset - 1
         )

@@ -15,6 +15,7 @@ from candlewright_cep import (
     TriggerStream,
     compile_stream,
     evaluate,
+    vector,
 )
 from candlewright_cep import limits as bounds
 from candlewright_cep.matching import automaton
@@ -148,6 +149,25 @@ def test_a_constant_text_that_grows_is_null_when_it_is_checked() -> None:
     long = "b" * 1_900
     sql = f"SELECT REPLACE(REPLACE('{long}', 'b', '{long}'), 'b', '{long}') AS x FROM ticks"
     assert evaluate(sql, pa.table({"side": ["a"]})).column("x").to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    "frame", ["ROWS 5 PRECEDING", "ROWS 5 PRECEDING EXCLUDE CURRENT ROW", "ROWS BETWEEN 2 FOLLOWING AND 5 FOLLOWING"]
+)
+def test_frames_have_the_same_values_whatever_is_computed_at_a_time(
+    frame: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = ["MODE(n)", "SUM(DISTINCT n)", "LISTAGG(side, ',')", "ARRAY_AGG(n)", "MEDIAN(n)", "MAX_BY(side, n)"]
+    shown = [f"{call} OVER w" for call in calls]
+    shown += ["ARRAY_JOIN(ARRAY_AGG(n) OVER w, '-')", "ARRAY_JOIN(ARRAY_AGG(side) OVER w, '', '?')"]
+    columns = ", ".join(f"{part} AS x{place}" for place, part in enumerate(shown))
+    sql = f"SELECT {columns} FROM ticks WINDOW w AS (ORDER BY ts {frame})"
+    numbers = [None if row % 7 == 3 else row * row % 5 for row in range(40)]
+    sides = [None if row % 5 == 1 else "abc"[row % 3] for row in range(40)]
+    table = pa.table({"ts": pa.array(range(40)).cast(pa.timestamp("ns")), "n": numbers, "side": sides})
+    whole = evaluate(sql, table)
+    monkeypatch.setattr(vector, "_AT_A_TIME", 8)
+    assert evaluate(sql, table) == whole
 
 
 def test_a_long_constant_before_many_texts_takes_no_memory_if_the_whole_is_too_long() -> None:

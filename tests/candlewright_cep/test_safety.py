@@ -2,6 +2,9 @@
 happens.
 """
 
+import json
+import subprocess
+import sys
 import time
 from decimal import Decimal
 
@@ -415,6 +418,53 @@ def test_indicators_past_the_work_limit_are_stopped() -> None:
     with pytest.raises(TriggerRejected, match="the text took more than"):
         evaluate(f"SELECT {columns} FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts)", table)
     assert time.process_time() - begin < 5.0
+
+
+_FRAME = "OVER (PARTITION BY ticker ORDER BY ts ROWS {} PRECEDING)"
+_EXCLUDING = "OVER (PARTITION BY ticker ORDER BY ts ROWS 800 PRECEDING EXCLUDE CURRENT ROW)"
+_UNNESTED = "".join(f" CROSS JOIN UNNEST(ARRAY[{', '.join(['price'] * 9)}]) AS u{n}(x{n})" for n in range(8))
+#: Texts that come close to a limit, or pass it late, over 6,000 rows.
+_HEAVY = [
+    f"SELECT ARRAY_JOIN(ARRAY_AGG(price) {_FRAME.format(900)}, ',') AS x FROM ticks",
+    f"SELECT ARRAY_JOIN(ARRAY_AGG(side) {_FRAME.format(900)}, ',') AS x FROM ticks",
+    f"SELECT ARRAY_AGG(side) {_FRAME.format(2_000)} AS x FROM ticks",
+    f"SELECT MODE(ts) {_FRAME.format(1_400)} AS x FROM ticks",
+    f"SELECT SUM(DISTINCT price) {_FRAME.format(1_400)} AS x FROM ticks",
+    f"SELECT LISTAGG(side, ',') {_FRAME.format(1_000)} AS x FROM ticks",
+    f"SELECT LISTAGG(side, ',') {_EXCLUDING} AS x FROM ticks",
+    f"SELECT * FROM (SELECT * FROM ticks LIMIT 1){_UNNESTED}",
+    f"SELECT COUNT(*) AS n FROM (SELECT * FROM ticks LIMIT 1){_UNNESTED}",
+]
+_MEASURED = """
+import json, resource, sys, time
+import pyarrow as pa
+from candlewright_cep import TriggerRejected, evaluate
+rows = 6_000
+times = pa.array(range(rows)).cast(pa.timestamp("ns", "UTC"))
+prices = [number / 7 for number in range(rows)]
+table = pa.table({"ticker": ["A"] * rows, "ts": times, "price": prices, "side": ["buy", "sell"] * (rows // 2)})
+evaluate("price > 1", table)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+seconds = []
+for sql in json.load(sys.stdin):
+    begin = time.process_time()
+    try:
+        evaluate(sql, table)
+    except TriggerRejected:
+        pass
+    seconds.append(time.process_time() - begin)
+json.dump([seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024], sys.stdout)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_work_over_frames_and_arrays_ends_in_time_and_in_bounded_memory() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _MEASURED], input=json.dumps(_HEAVY), capture_output=True, text=True, check=True
+    )
+    seconds, mebibytes = json.loads(told.stdout)
+    assert max(seconds) < 3.0, dict(zip(_HEAVY, seconds, strict=True))
+    assert mebibytes < 450
 
 
 @pytest.mark.timeout(60)

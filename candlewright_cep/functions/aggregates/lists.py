@@ -11,7 +11,7 @@ from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.signatures import Mismatch, Signature
 from candlewright_cep.limits import MADE_TEXT
 from candlewright_cep.types import Kind, SqlType, from_arrow, to_arrow
-from candlewright_cep.vector import Index, Vector, codes, from_list
+from candlewright_cep.vector import Index, Vector, codes, from_list, ranges
 
 #: In place of a direction of such a list: the key is a condition, and only rows for which it is true are in the list.
 KEPT_IF = 4
@@ -45,14 +45,16 @@ def joined_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind:
     values, separators = (part.to_list() for part in arguments)
     found: list[str | None] = []
     for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
-        text: str | None = None
+        parts: list[str] = []
+        length = 0
         for value, separator in zip(values[first : first + size], separators[first : first + size], strict=True):
             if value is not None:
-                text = value if text is None else text + (separator or "") + value
-                if len(text) > MADE_TEXT:
-                    text = text[:MADE_TEXT]
+                more = (separator or "") + value if parts else value
+                parts.append(more)
+                length += len(more)
+                if length > MADE_TEXT:
                     break
-        found.append(text)
+        found.append("".join(parts)[:MADE_TEXT] if parts else None)
     work.check_made(sum(len(text or "") for text in found))
     return from_list(kind, found)
 
@@ -111,8 +113,7 @@ def arrays(values: Vector, begins: Index, ends: Index, *, kind: SqlType) -> Vect
         lengths = pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
         work.check_made(int((before[np.maximum(ends, begins)] - before[begins]).sum()))
-    places = np.arange(int(offsets[-1]), dtype=np.int64) - np.repeat(offsets[:-1], sizes) + np.repeat(begins, sizes)
-    items = values.take(places).to_arrow()
+    items = values.take(ranges(begins, sizes)).to_arrow()
     made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
     return Vector(kind, made.cast(kind.arrow), None if sizes.all() else sizes > 0)
 

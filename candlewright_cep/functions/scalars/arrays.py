@@ -29,6 +29,7 @@ from candlewright_cep.vector import (
     Bools,
     Index,
     Vector,
+    blocks,
     codes,
     concatenate,
     constant,
@@ -105,27 +106,35 @@ def from_cell(kind: SqlType, value: Any) -> Vector:
 
 def _joined(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     items, firsts, sizes = opened(arguments[0])
-    work.spend(items.length, work.FOLDED_A_STEP)
-    try:
-        texts: list[str | None] = written(items).to_list() if items.type.kind is not Kind.STRING else items.to_list()
-    except Mismatch:
-        texts = [None] * items.length
     separators = arguments[1].to_list()
     missing = arguments[2].to_list() if len(arguments) > 2 else [None] * len(separators)
     present = np.broadcast_to(arguments[0].mask, (arguments[0].length,)).tolist()
+    edges = np.append(firsts, items.length)
     found: list[str | None] = []
-    for first, size, is_there, separator, instead in zip(
-        firsts.tolist(), sizes.tolist(), present, separators, missing, strict=True
-    ):
-        if not is_there or separator is None:
-            found.append(None)
-            continue
-        parts = (instead if text is None else text for text in texts[first : first + size])
-        joined = separator.join(part for part in parts if part is not None)
-        found.append(joined if len(joined) <= MADE_TEXT else None)
+    for begin, end in blocks(sizes):
+        own, base = slice(begin, end), edges[begin]
+        texts = _as_texts(items.take(np.arange(base, edges[end])))
+        for first, size, is_there, separator, instead in zip(
+            (firsts[own] - base).tolist(), sizes[own].tolist(), present[own], separators[own], missing[own], strict=True
+        ):
+            if not is_there or separator is None:
+                found.append(None)
+                continue
+            parts = (instead if text is None else text for text in texts[first : first + size])
+            joined = separator.join(part for part in parts if part is not None)
+            found.append(joined if len(joined) <= MADE_TEXT else None)
     work.check_made(sum(len(text or "") for text in found))
     made = pa.array(found, pa.string())
     return Vector(kind, made, np.array([text is not None for text in found], np.bool_))
+
+
+def _as_texts(items: Vector) -> list[str | None]:
+    is_text = items.type.kind is Kind.STRING
+    work.spend(items.length, work.FOLDED_A_STEP if is_text else 1)
+    try:
+        return items.to_list() if is_text else written(items).to_list()
+    except Mismatch:
+        return [None] * items.length
 
 
 def _cardinality(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
