@@ -1,6 +1,7 @@
 """The library's entry points: they turn a text into a checked trigger, or evaluate it to a table."""
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -20,7 +21,7 @@ from candlewright_cep.planning.plans import Match, Plan, SharedInputs
 from candlewright_cep.planning.reads import columns_read
 from candlewright_cep.planning.relation import Relation, from_table
 from candlewright_cep.syntax.query_parser import parse, parse_view
-from candlewright_cep.syntax.slips import hinted, separated_numbers
+from candlewright_cep.syntax.slips import divided_numbers, hinted, separated_numbers
 from candlewright_cep.syntax.tree import QueryNode
 from candlewright_cep.types import SqlType, from_arrow, to_arrow
 from candlewright_cep.vector import Vector, counted
@@ -133,9 +134,17 @@ def compile_query(
     raise_noted()
     if planner.registered.has_read_built_in(CANDLE_PATTERNS):
         planner, plan = planned(columns_read(plan, CANDLE_PATTERNS))
-    planner.warnings += separated_numbers(sql, limits)
+    planner.warnings += (*separated_numbers(sql, limits), *divided_numbers(sql, limits), *_shared_names(plan))
     compiled = _compiled(sql, planner, plan)
     return replace(compiled, plan=of_period(plan, parameters or {}, limits)) if is_stored else compiled
+
+
+def _shared_names(plan: Plan) -> Iterator[str]:
+    """A warning about columns of the result that an object with their names cannot hold together."""
+    times = Counter(field.name for field in plan.fields if not field.hidden)
+    if shared := [name for name, count in times.items() if count > 1]:
+        names = ", ".join(shared[:5]) + (", ..." if shared[5:] else "")
+        yield f"several columns are named {names}: as JSON, a row has only one of them; name them apart with AS"
 
 
 def compile_view(

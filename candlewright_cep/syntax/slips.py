@@ -11,7 +11,7 @@ from re import IGNORECASE
 
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
-from candlewright_cep.syntax.tokens import TokenKind, tokenize
+from candlewright_cep.syntax.tokens import Token, TokenKind, tokenize
 from candlewright_cep.times import unit_name
 
 _AROUND = 200
@@ -228,6 +228,23 @@ def separated_numbers(text: str, limits: Limits) -> Iterator[str]:
             number = found[0].replace(",", "") if found[0].count(",") == 1 else "numbers without separators, as 70000.5"
             place = f"line {token.at.line}, column {token.at.column}"
             yield f"{found[0]} ({place}) is a list of numbers: write {number}"
+
+
+def divided_numbers(text: str, limits: Limits) -> Iterator[str]:
+    """A warning for each quotient of two written whole numbers that is cut to one, such as 1 / 2."""
+    tokens = tokenize(text, limits)
+    for before, number, symbol, other in zip(tokens[-1:] + tokens, tokens, tokens[1:], tokens[2:], strict=False):
+        # A product or quotient to the left is divided instead.
+        if symbol.text != "/" or before.text in ("*", "/", "%") or not (_is_whole(number) and _is_whole(other)):
+            continue
+        quotient, rest = divmod(int(number.text), int(other.text) or 1)
+        if rest:
+            place, by = f"line {number.at.line}, column {number.at.column}", other.text
+            yield f"{number.text} / {by} ({place}) is {quotient}, a whole number: write {number.text}.0 / {by}"
+
+
+def _is_whole(token: Token) -> bool:
+    return token.kind is TokenKind.NUMBER and token.text.isdigit() and len(token.text) < 19
 
 
 def _slip_at(text: str, line: int, column: int) -> tuple[Slip, re.Match[str], int] | None:

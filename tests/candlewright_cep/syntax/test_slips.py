@@ -222,6 +222,25 @@ def test_other_lists_of_numbers_get_no_warning(sql: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "warning"),
+    [
+        ("SELECT 1 / 2 * price AS half FROM ticks", "1 / 2 (line 1, column 8) is 0, a whole number: write 1.0 / 2"),
+        ("price > 100 *\n(7 / 4)", "7 / 4 (line 2, column 2) is 1, a whole number: write 7.0 / 4"),
+        ("SELECT a.ts, b.ts, a.price FROM ticks a JOIN ticks b ON a.ticker = b.ticker AND a.ts = b.ts",
+         "several columns are named ts: as JSON, a row has only one of them; name them apart with AS"),
+    ],
+)  # fmt: skip
+def test_a_valid_text_that_loses_something_gets_a_warning(sql: str, warning: str) -> None:
+    told = found(sql)
+    assert (told.problems, told.warnings) == ((), (warning,))
+
+
+@pytest.mark.parametrize("sql", ["price > 1.0 / 2", "price * 3 / 4 > 9", "price > 100 / 4", "side = '1 / 2'"])
+def test_other_quotients_get_no_warning(sql: str) -> None:
+    assert found(sql).warnings == ()
+
+
+@pytest.mark.parametrize(
     ("rest", "hint", "mended"),
     [
         (f"RANK() {OVER_TICKS} AS r FROM ticks WHERE r < 3", "did you mean QUALIFY instead of WHERE?",
