@@ -169,6 +169,10 @@ def _wide(kind: SqlType, outer: Apply) -> SqlType:
     return decimal(MOST_DIGITS, scale) if kind.precision - kind.scale + scale <= MOST_DIGITS else kind
 
 
+#: The plans below a node are nodes of their own, and a parameter's text does not matter beside its value.
+_UNWRITTEN = ("inner", "text")
+
+
 class _Writers(dict[type[Any], Callable[[Any], str]]):
     """By type, what writes a part of a plan as a text that is equal for plans that do the same. Positions in the text,
     compiled forms and the plans below a node (which are separate nodes) are left out.
@@ -183,12 +187,12 @@ class _Writers(dict[type[Any], Callable[[Any], str]]):
 def _writer_of(kind: type[Any]) -> Callable[[Any], str]:
     if not is_dataclass(kind):
         raise _Unknown(kind.__name__)
-    name = f"[{kind.__name__!r}"
-    names = [part.name for part in fields(kind) if part.name not in ("inner", "text")]
-    if len(names) < 2:
-        return lambda part: f"{', '.join([name, *(_items((getattr(part, each),))[1:-1] for each in names)])}]"
-    values = attrgetter(*names)
-    return lambda part: f"{name}, {', '.join([_WRITERS[type(each)](each) for each in values(part)])}]"
+    names = [part.name for part in fields(kind) if part.name not in _UNWRITTEN]
+    if not names:
+        return lambda part: _items([kind.__name__])
+    # In one call, which returns a tuple because there are at least two.
+    values = attrgetter("__class__.__name__", *names)
+    return lambda part: _items(values(part))
 
 
 def _items(parts: Iterable[Any]) -> str:
