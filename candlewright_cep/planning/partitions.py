@@ -30,6 +30,8 @@ from candlewright_cep.types import Kind
 
 __all__ = ["Division", "divided", "is_row_by_row", "key_of", "scans_of", "with_input"]
 
+#: Aggregates whose result depends on the order of rows, which is lost when results of several parts come together.
+_IN_ORDER = frozenset({"FIRST_VALUE", "LAST_VALUE", "ARRAY_AGG", "STRING_AGG", "MODE"})
 #: Types whose values are equal in Spark if and only if they are equal here.
 _KEYS = (Kind.STRING, Kind.INT, Kind.BIGINT, Kind.BOOLEAN, Kind.DATE)
 
@@ -46,17 +48,23 @@ class Division:
 
 def divided(plan: Plan) -> tuple[Plan, list[Division]]:
     """The largest lower part of a plan that can be divided by keys, and how; the whole plan and nothing if there is no
-    such part that does more than look at single rows.
+    such part that does more than look at single rows, or if the order of its results matters above it.
     """
     node: Any = plan
     while not is_row_by_row(node):
         found = _divisions(node)
         if found:
             return node, found
-        if not hasattr(node, "inner"):
+        if not hasattr(node, "inner") or _depends_on_order(node):
             break
         node = node.inner
     return plan, []
+
+
+def _depends_on_order(node: Any) -> bool:
+    if isinstance(node, Group):
+        return any(aggregate.function in _IN_ORDER for aggregate in node.aggregates)
+    return isinstance(node, Filter) and node.is_of_changes
 
 
 def is_row_by_row(plan: Any) -> bool:

@@ -17,6 +17,7 @@ from candlewright_cep.planning.pushdown import Bound, bounds_on_inputs
 from candlewright_cep.planning.reads import columns_of_inputs
 from candlewright_cep.spark.query_tasks import BELOW, above, below
 from tests.candlewright_cep.constructs import bars, of_functions, of_patterns, of_the_grammar, ticks
+from tests.candlewright_cep.planning.random_texts import Texts, tables
 from tests.candlewright_cep.test_conformance import ROWS
 
 TABLES = {"ticks": ticks(), "ohlc": bars(), "r": ROWS}
@@ -32,6 +33,8 @@ TEXTS = {
     f"SELECT * FROM (SELECT *, {_EMA} FROM ticks) WHERE ticker IN ('x', 'ETH/USDT.BINANCE') OR e > 102": "ticker",
     f"SELECT ticker, MAX(e) AS top FROM (SELECT *, {_EMA} FROM ticks) GROUP BY ticker HAVING COUNT(*) > 5": "ticker",
     f"SELECT DATE_TRUNC('minute', ts) AS m, MAX(e) AS top FROM (SELECT *, {_EMA} FROM ticks) GROUP BY 1 ORDER BY m": "ticker",
+    f"SELECT side, LAST_VALUE(e) AS e, ARRAY_AGG(size) AS sizes FROM (SELECT *, {_EMA} FROM ticks) GROUP BY side": "",
+    f"SELECT side, MAX(e) AS top, COUNT(*) AS n FROM (SELECT *, {_EMA} FROM ticks) GROUP BY side EMIT CHANGES": "",
     f"SELECT ts, e FROM (SELECT *, {_EMA} FROM ticks) WHERE ts < {_SINCE} ORDER BY e DESC, ts LIMIT 7": "ticker",
     f"SELECT COUNT(*) AS n, MIN(e) AS low FROM (SELECT *, {_EMA} FROM ticks) WHERE ticker = 'none'": "ticker",
     "SELECT ts, EMA(price, 5) OVER (ORDER BY ts, trade_id) AS e FROM ticks WHERE ticker = 'BTC/USDT.BINANCE'": "",
@@ -118,7 +121,8 @@ def _needed(compiled: CompiledQuery, tables: Mapping[str, pa.Table]) -> dict[str
 
 
 def _shown(table: pa.Table) -> list[str]:
-    return sorted(map(repr, table.rename_columns([f"c{i}" for i in range(table.num_columns)]).to_pylist()))
+    rows = table.rename_columns([f"c{i}" for i in range(table.num_columns)]).to_pylist()
+    return sorted(repr(row).replace("-0.0", "0.0") for row in rows)
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *CONSTRUCTS.values()])
@@ -129,6 +133,24 @@ def test_parts_have_the_rows_of_the_whole(text: str) -> None:
     needed = _needed(compiled, TABLES)
     assert _shown(compiled.run(needed)) == wanted
     assert _shown(_in_parts(compiled, needed)) == wanted
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.long)])
+def test_parts_of_random_texts_have_the_rows_of_the_whole(count: int) -> None:
+    divided_ones = narrowed = 0
+    for seed in range(count):
+        given = tables(random.Random(seed))
+        text = Texts(random.Random(seed)).text()
+        compiled = compile_query(text, {name: table.schema for name, table in given.items()}, is_stored=True)
+        wanted = _shown(compiled.run(given))
+        needed = _needed(compiled, given)
+        assert _shown(_in_parts(compiled, given)) == wanted, (seed, text)
+        assert _shown(compiled.run(needed)) == wanted, (seed, text)
+        assert _shown(_in_parts(compiled, needed)) == wanted, (seed, text)
+        divided_ones += bool(wanted and divided(compiled.plan)[1])
+        narrowed += bool(wanted and any(needed[name].num_rows < given[name].num_rows for name in given))
+    assert min(divided_ones, narrowed) >= count / 50
 
 
 @pytest.mark.parametrize(("text", "column"), TEXTS.items())
