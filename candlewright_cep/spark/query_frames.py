@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT
@@ -91,9 +92,10 @@ def _read(
         own = {*table_names(parse(text, DEFAULT, parameters))}
     except TriggerRejected as error:
         raise hinted(error, text) from None
+    hidden = {name for name in own & {*views, *CANDLE_VIEWS} if _is_table(sql, query.rows_of(name))}
     of_views: set[str] = set()
     used: dict[str, str] = {}
-    pending = own & {*views, *CANDLE_VIEWS}
+    pending = own & {*views, *CANDLE_VIEWS} - hidden
     while pending:
         name = pending.pop()
         if name in views:
@@ -102,8 +104,8 @@ def _read(
         of_views |= inner
         pending |= inner & {*views, *CANDLE_VIEWS} - used.keys()
     tables: dict[str, DataFrame] = {}
-    for name in sorted((own | of_views) - {*views, *CANDLE_VIEWS}):
-        if name in own & of_views and query.redefines(name):
+    for name in sorted((own | of_views) - {*views, *CANDLE_VIEWS} | hidden):
+        if name in of_views and (name in hidden or (name in own and query.redefines(name))):
             raise _refused(
                 query, f"{name} is one table here, and another one in a view", f"give {name} another name by WITH"
             )
@@ -115,6 +117,14 @@ def _read(
             raise _refused(query, f"{name} has two columns of one name", "name its columns in WITH")
         tables[name] = rows
     return tables, used
+
+
+def _is_table(sql: _Sql, rows: str) -> bool:
+    """Whether Spark has the table that a text reads, which hides a view of that name."""
+    try:
+        return bool(sql(rows).columns)
+    except AnalysisException:
+        return False
 
 
 def _refused(query: Query, message: str, hint: str) -> TriggerRejected:

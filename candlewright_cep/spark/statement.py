@@ -4,7 +4,7 @@ see of the query around them.
 Only words, quotes and parentheses are read here: Spark parses the text around them, `candlewright_cep` what they are.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from candlewright_cep.errors import TriggerRejected
@@ -82,10 +82,11 @@ class Statement:
                 return self._clause(words, place)
         return None
 
-    def query(self, views: Container[str]) -> Query | None:
+    def query(self, views: Collection[str]) -> Query | None:
         """The first query in the trigger language that is in no other one. `views`: see `is_mark`."""
         words = words_of(self.text)
-        span = first_query(words, views)
+        defined = _defined(words)
+        span = first_query(words, {name for name in views if name not in defined})
         if span is None:
             return None
         line, column = self._line_and_column(words[span.start].start)
@@ -101,7 +102,11 @@ class Statement:
         )
 
     def replace(self, part: Clause | Query, name: str) -> None:
-        self._put(part.start, part.end, name if isinstance(part, Clause) else f"SELECT * FROM {name}")
+        """Read `name` in place of a part. What follows keeps its position if there is room, for Spark's errors."""
+        put = name if isinstance(part, Clause) else f"SELECT * FROM {name}"
+        first, *further = self.text[part.start : part.end].split("\n")
+        put = put + "\n" * len(further) + " " * len(further[-1]) if further else put.ljust(len(first))
+        self._put(part.start, part.end, put)
 
     def wrap(self) -> None:
         """Turn a text that is the clause alone into a query over `input`."""
@@ -120,11 +125,7 @@ class Statement:
     def tables(self) -> dict[str, bool]:
         """The tables with one-word names that the text does not define, and whether a clause is over each of them."""
         words = words_of(self.text)
-        defined = {
-            (word.name or "").lower()
-            for word, following, after in zip(words, words[1:], words[2:], strict=False)
-            if following.upper == "AS" and after.text == "(" and word.name is not None
-        }
+        defined = _defined(words)
         found: dict[str, bool] = {}
         for place, word in enumerate(words):
             following = words[place + 1 : place + 3]
@@ -170,6 +171,18 @@ class Statement:
     def _line_and_column(self, place: int) -> tuple[int, int]:
         before = self._given[: self._places[place]]
         return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def _defined(words: Sequence[Word]) -> set[str]:
+    """The names that WITH defines anywhere in the text, in lower case."""
+    found: set[str] = set()
+    for place, word in enumerate(words):
+        if word.name is None or place + 1 >= len(words):
+            continue
+        end = closing(words, place + 1) if words[place + 1].text == "(" else place
+        if end is not None and [after.upper for after in words[end + 1 : end + 3]] == ["AS", "("]:
+            found.add(word.name.lower())
+    return found
 
 
 def _is_matched(words: Sequence[Word], place: int) -> bool:

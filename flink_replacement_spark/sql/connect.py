@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _REFUSED = re.compile(r"INVALID_SQL (\d+):(\d+): ([^\n]*)")
 _FAILED_SKIP = re.compile(r"SkipFailed: ([^\n]*)")
+#: Of a view, which would outlive the temporary one that has the results.
+_STORED_VIEW = re.compile(r"references temporary view: \[match_recognize_")
 _SHOWN_LINES = 12
 #: Spark answers EXPLAIN of a text that it refuses with a row, not with an error.
 _FOR_THE_ENGINE = re.compile(r"match_recognize|^\s*explain\b", re.IGNORECASE)
@@ -87,5 +89,8 @@ def _said(text: str) -> CandlewrightError:
     skip = _FAILED_SKIP.search(text)
     if skip is not None:
         return InvalidRequest(skip[1])
+    if _STORED_VIEW.search(text):
+        hint = "use CREATE TABLE … AS SELECT, or `candlewright view add`"
+        return InvalidRequest(f"Spark cannot store a view with a query in the trigger language: {hint}")
     kept = text.partition("\nJVM stacktrace")[0].strip()
     return InvalidRequest("\n".join(kept.splitlines()[:_SHOWN_LINES]))

@@ -13,6 +13,10 @@ pytestmark = pytest.mark.timeout(10)
 _EMA = "SELECT EMA(price, 5) OVER (PARTITION BY ticker ORDER BY ts) AS e FROM ticks"
 
 
+def _short(text: str) -> str:
+    return " ".join(text.split()).replace(" )", ")")
+
+
 def _query(text: str, views: Collection[str] = ()) -> Query:
     found = Statement(text).query(views)
     assert found is not None
@@ -89,9 +93,9 @@ def test_queries_come_in_the_order_in_which_they_read_each_other() -> None:
     statement = Statement(f"WITH a AS ({_EMA}), b AS (SELECT * FROM a BARS BY TRADES 5) SELECT * FROM b QUALIFY 1 = 1")
     found = []
     while (query := statement.query(())) is not None:
-        found.append((query.text, query.column, query.rows_of("a")))
+        found.append((query.text, query.column, _short(query.rows_of("a"))))
         statement.replace(query, f"v{len(found)}")
-    assert statement.text == "WITH a AS (SELECT * FROM v1), b AS (SELECT * FROM v2) SELECT * FROM v3"
+    assert _short(statement.text) == "WITH a AS (SELECT * FROM v1), b AS (SELECT * FROM v2) SELECT * FROM v3"
     assert found == [
         (_EMA, 12, "SELECT * FROM `a`"),
         ("SELECT * FROM a BARS BY TRADES 5", 96, "WITH a AS (SELECT * FROM v1) SELECT * FROM a"),
@@ -101,6 +105,26 @@ def test_queries_come_in_the_order_in_which_they_read_each_other() -> None:
             "WITH a AS (SELECT * FROM v1), b AS (SELECT * FROM v2) SELECT * FROM `a`",
         ),
     ]
+
+
+def test_a_replaced_query_moves_nothing_after_it() -> None:
+    for query in (_EMA, f"{_EMA}\n  WHERE price > 1\n  AND size > 1", f"\n{_EMA}\n"):
+        text = f"WITH a AS ({query}) SELECT\n nosuch FROM a"
+        statement = Statement(text)
+        statement.replace(_query(text), "v")
+        assert "SELECT * FROM v" in statement.text
+        assert [line.find("nosuch") for line in statement.text.split("\n")] == [
+            line.find("nosuch") for line in text.split("\n")
+        ]
+        assert len(statement.text.partition(") SELECT")[0].rpartition("\n")[2]) == len(
+            text.partition(") SELECT")[0].rpartition("\n")[2]
+        )
+
+
+def test_a_name_that_the_text_defines_is_no_view() -> None:
+    assert Statement("WITH hammer AS (SELECT 1 AS n) SELECT m FROM hammer").query({"hammer"}) is None
+    assert Statement("WITH hammer (n) AS (SELECT 1) SELECT m FROM hammer").query({"hammer"}) is None
+    assert Statement("WITH a AS (SELECT hammer (1)) SELECT m FROM hammer").query({"hammer"}) is not None
 
 
 def test_qualified_tables_become_one_word_at_the_same_place() -> None:

@@ -127,6 +127,15 @@ def test_views_are_read_by_name(session: SparkSession) -> None:
     )
     _agrees(session, f"SELECT * FROM above {clause}", views)
     _agrees(session, "SELECT h.ticker, h.open_time FROM doji h JOIN candle_patterns c USING (ticker, open_time)")
+    own = "WITH hammer AS (SELECT * FROM ticks WHERE side = 'buy') SELECT ts, RSI(price, 3) OVER (PARTITION BY ticker ORDER BY ts, trade_id) AS r FROM hammer"
+    _agrees(session, own)
+    _agrees(session, own.replace("hammer", "fast"), views)
+    with pytest.raises(TriggerRejected, match="hammer is one table here, and another one in a view"):
+        answer(
+            session,
+            f"{own} JOIN doji_hammers USING (ts)",
+            views=lambda: {"doji_hammers": "SELECT open_time AS ts FROM hammer"},
+        )
     with pytest.raises(TriggerRejected, match=r"INVALID_SQL 1:15: in the view 'above' at 1:\d+: unknown column 'e'"):
         answer(session, "SELECT * FROM above", views=lambda: {**views, "fast": "SELECT * FROM ticks"})
 
@@ -187,6 +196,9 @@ def test_wrong_texts_get_the_error_of_the_language_they_are_in(session: SparkSes
         "SELECT EMA(price) OVER (ORDER BY ts) AS e FROM ticks": r"1:8: ",
         "SELECT * FROM tiks BARS BY VOLUME 5": r"TABLE_OR_VIEW_NOT_FOUND.*tiks",
         "SELECT * FROM ticks BARS BY VOLUME 5 LATERAL VIEW EXPLODE(x) AS y": r"1:46: 'VIEW' is not expected",
+        "WITH a AS (SELECT ts, RSI(price, 3) OVER (ORDER BY ts) AS r FROM ticks)\nSELECT r, prize FROM a": r"UNRESOLVED_COLUMN.*prize.*line 2 pos 10",
+        "CREATE VIEW lake.market.strong AS SELECT RSI(price, 3) OVER (ORDER BY ts) AS r FROM ticks": "view add",
+        "WITH hammer AS (SELECT ts FROM ticks) SELECT prize FROM hammer": r"UNRESOLVED_COLUMN.*prize",
         "SELECT prize FROM ticks": r"UNRESOLVED_COLUMN.*prize",
         "SELEC EMA(price, 5) FROM ticks": r"PARSE_SYNTAX_ERROR",
     }
