@@ -2,7 +2,7 @@
 over all rows. So each task of a cluster needs only the rows of its keys.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from candlewright_cep.planning.unnest import Unnest
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.types import Kind
 
-__all__ = ["Division", "divided", "is_row_by_row", "key_of", "scans_of", "with_input"]
+__all__ = ["Division", "divided", "is_row_by_row", "key_of", "with_input"]
 
 #: Aggregates whose result depends on the order of rows, which is lost when results of several parts come together.
 _IN_ORDER = frozenset({"FIRST_VALUE", "LAST_VALUE", "ARRAY_AGG", "STRING_AGG", "MODE"})
@@ -90,16 +90,6 @@ def with_input(plan: Any, below: Plan, name: str) -> Plan:
         return Scan(name, below.fields)
     found: Plan = replace(plan, inner=with_input(plan.inner, below, name))
     return found
-
-
-def scans_of(plan: Any) -> Iterator[Scan]:
-    if isinstance(plan, Scan):
-        yield plan
-    for part in ("inner", "left", "right"):
-        if hasattr(plan, part):
-            yield from scans_of(getattr(plan, part))
-    for branch in getattr(plan, "branches", ()):
-        yield from scans_of(branch)
 
 
 def key_of(plan: Group, place: int) -> int | None:
