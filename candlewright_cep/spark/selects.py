@@ -50,11 +50,35 @@ def first_query(words: Sequence[Word], views: Container[str]) -> range | None:
 
 
 def within(scopes: Sequence[str], relation: str) -> str:
-    """All rows of a relation that the WITH definitions of several levels surround, outer ones first."""
-    found = f"SELECT * FROM {relation}"
-    for level, scope in enumerate(reversed(scopes)):
-        found = f"{scope} SELECT * FROM ({found})" if level else f"{scope} {found}"
+    """All rows of a relation that the WITH definitions of several levels surround, outer ones first. Only definitions
+    that it names, also through others, are repeated: a chain of views that repeated all of them would double with each.
+    """
+    found, wanted = f"SELECT * FROM {relation}", _names(words_of(relation))
+    for scope in reversed(scopes):
+        kept = _needed(scope, wanted)
+        if kept:
+            inner = f"SELECT * FROM ({found})" if found.startswith("WITH") else found
+            found = f"WITH {', '.join(kept)} {inner}"
     return found
+
+
+def _needed(scope: str, wanted: set[str]) -> list[str]:
+    """The definitions of a WITH that `wanted` names, to which the names in them are added."""
+    words = words_of(scope)
+    if words[1].upper == "RECURSIVE":
+        return [scope[words[1].start :]]
+    cuts = [place for place, word in enumerate(words) if word.text == "," and word.depth == words[0].depth]
+    kept: list[str] = []
+    for before, end in reversed([*pairwise([0, *cuts, len(words)])]):
+        first, last = words[before + 1], words[end - 1]
+        if (first.name or "").lower() in wanted:
+            kept.insert(0, scope[first.start : last.end])
+            wanted |= _names(words[before + 2 : end])
+    return kept
+
+
+def _names(words: Sequence[Word]) -> set[str]:
+    return {word.name.lower() for word in words if word.name is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def test_queries_come_in_the_order_in_which_they_read_each_other() -> None:
         (
             "SELECT * FROM b QUALIFY 1 = 1",
             130,
-            "WITH a AS (SELECT * FROM v1), b AS (SELECT * FROM v2) SELECT * FROM `a`",
+            "WITH a AS (SELECT * FROM v1) SELECT * FROM `a`",
         ),
     ]
 
@@ -125,6 +125,22 @@ def test_a_name_that_the_text_defines_is_no_view() -> None:
     assert Statement("WITH hammer AS (SELECT 1 AS n) SELECT m FROM hammer").query({"hammer"}) is None
     assert Statement("WITH hammer (n) AS (SELECT 1) SELECT m FROM hammer").query({"hammer"}) is None
     assert Statement("WITH a AS (SELECT hammer (1)) SELECT m FROM hammer").query({"hammer"}) is not None
+
+
+def test_a_chain_repeats_only_the_definitions_that_it_reads() -> None:
+    outer = "WITH a AS (SELECT 1 AS x), b AS (SELECT * FROM a), c AS (SELECT * FROM ticks BARS BY TRADES 5)"
+    inner = "WITH d (y) AS (SELECT x FROM b), e AS (SELECT 2)"
+    statement = Statement(f"{outer} SELECT * FROM ({inner} SELECT y FROM d QUALIFY 1 = 1)")
+    first = statement.query(())
+    assert first is not None
+    assert first.rows_of("ticks") == "SELECT * FROM ticks"
+    statement.replace(first, "v")
+    second = statement.query(())
+    assert second is not None
+    assert second.rows_of("d") == (
+        "WITH a AS (SELECT 1 AS x), b AS (SELECT * FROM a) "
+        "SELECT * FROM (WITH d (y) AS (SELECT x FROM b) SELECT * FROM d)"
+    )
 
 
 def test_qualified_tables_become_one_word_at_the_same_place() -> None:

@@ -67,11 +67,11 @@ def test_a_replaced_clause_moves_no_place() -> None:
 
 def test_a_clause_sees_earlier_with_definitions() -> None:
     text = f"""WITH a AS (SELECT 1), b (x, y) AS (
-      WITH c AS (SELECT 2) SELECT * FROM c {_BODY}
+      WITH c AS (SELECT 2 FROM a) SELECT * FROM c {_BODY}
     ), d AS (SELECT 3) SELECT * FROM d"""
     found = _clause(text)
-    assert found.scopes == ("WITH a AS (SELECT 1)", "WITH c AS (SELECT 2)")
-    assert found.query() == "WITH a AS (SELECT 1) SELECT * FROM (WITH c AS (SELECT 2) SELECT * FROM c)"
+    assert found.scopes == ("WITH a AS (SELECT 1)", "WITH c AS (SELECT 2 FROM a)")
+    assert found.query() == "WITH a AS (SELECT 1) SELECT * FROM (WITH c AS (SELECT 2 FROM a) SELECT * FROM c)"
     behind = _clause(f"INSERT INTO t WITH a AS (SELECT 1), b (x, y) AS (SELECT (2)) SELECT * FROM b {_BODY}")
     assert behind.scopes == ("WITH a AS (SELECT 1), b (x, y) AS (SELECT (2))",)
 
