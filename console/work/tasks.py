@@ -39,7 +39,7 @@ def _query(settings: Settings, given: Mapping[str, Any]) -> Done:
         table = open_table(settings, definition, catalog) if definition is not None else None
         return as_dataset(table, definition) if table is not None and definition is not None else None
 
-    views, is_for_text = given["views"], form is not Form.arrow
+    views, is_for_text = given.get("views"), form is not Form.arrow
     with _stopped_after(settings.console.sql_seconds) as deliver:
         try:
             found = run(given["sql"], table_of, limits, views=views or {}, deliver=deliver, is_for_text=is_for_text)

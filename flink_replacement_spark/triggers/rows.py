@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from bus import Bus, KeyedTables, Record, SequenceStamp, StoredRecord
+from bus import Bus, KeyedTables, Log, Record, SequenceStamp, StoredRecord
 from bus import topics as bus_topics
 from candlewright.wire import streams
 from candlewright.wire.grid import SECOND
@@ -324,7 +324,7 @@ def _values(read: Sequence[StoredRecord], checked: CheckedRecords) -> Iterator[l
         yield checked.values(by_topic.get(topic, []))
 
 
-def _checked(bus: Bus, settings: Settings | None) -> CheckedRecords:
+def _checked(bus: Log, settings: Settings | None) -> CheckedRecords:
     max_ahead_ns = (settings.ticks if settings else TicksSettings()).max_ahead_ns
     return CheckedRecords(max_ahead_ns, bus.partitions(bus_topics.TICKS))
 
