@@ -26,6 +26,7 @@ _VARINT, _BYTES = 0, 2
 _ID_TAG = _TRADE_ID << 3 | _BYTES
 _ID_TAG_BYTE = bytes((_ID_TAG,))
 _MAX_ID_RUNS = 8
+_ID_TYPES = [np.dtype(f"S{length}") for length in range(128)]
 _SCALARS = frozenset(number << 3 | _VARINT for number in (_FIRST_SEQUENCE, _CLOCK_AHEAD, _EXCHANGE_AHEAD))
 _TIMESTAMPS_TAG = _TIMESTAMP << 3 | _BYTES
 #: No trade has a time (ns) from 2200 on, or a longer id.
@@ -36,6 +37,8 @@ _INTEGER, _DOUBLE = np.dtype("<i8"), np.dtype("<f8")
 _NUMBERS: dict[int, np.dtype[Any]] = {_TIMESTAMP: _INTEGER, _PRICE: _DOUBLE, _SIZE: _DOUBLE, _RECEIVED_AT: _INTEGER}
 #: The columns of a whole record but the ids: the numbers and the sides.
 _COLUMNS = len(_NUMBERS) + 1
+#: The extremes of so many values take less time than a comparison of each.
+_MANY = 256
 #: So few ids are encoded one by one.
 _FEW_IDS = 16
 #: Fewer records of one length are read one by one.
@@ -70,6 +73,18 @@ def are_sound(
     """Which trades have usable values: a time within the tables' range, a finite price, a size that is not negative,
     and an id that is not too long.
     """
+    if (
+        len(time) >= _MANY
+        and ids.dtype.itemsize <= MAX_ID_BYTES
+        and time.min() > 0
+        and time.max() < LATEST_NS
+        and size.min() >= 0
+        and size.max() < np.inf
+        and -np.inf < price.min()
+        and price.max() < np.inf
+    ):
+        # Usually all are. A NaN is the extreme of its column, and no comparison with it holds.
+        return np.ones(len(time), np.bool_)
     found: NDArray[np.bool_] = np.isfinite(price) & np.isfinite(size) & (size >= 0) & (time > 0) & (time < LATEST_NS)
     if ids.dtype.itemsize > MAX_ID_BYTES:
         found &= np.char.str_len(ids) <= MAX_ID_BYTES
@@ -242,24 +257,25 @@ def _decode_usual(data: bytes) -> TickColumns | None:
     ticker = None if layout is None else _text(data, layout.ticker)
     if layout is None or ticker is None or layout.trade_id is None:
         return None
-
-    def numbers(number: int) -> NDArray[Any]:
-        start, stop = layout.columns[number]
-        return np.frombuffer(data, _NUMBERS[number], (stop - start) // 8, start)
-
-    start, stop = layout.columns[_SIDE]
+    columns = layout.columns
+    start, stop = columns[_SIDE]
     return TickColumns(
         ticker=ticker,
         first_sequence=layout.values.get(_FIRST_SEQUENCE, 0),
-        timestamp=numbers(_TIMESTAMP).astype(np.int64, copy=False),
-        price=numbers(_PRICE).astype(np.float64, copy=False),
-        size=numbers(_SIZE).astype(np.float64, copy=False),
+        timestamp=_numbers(data, columns[_TIMESTAMP], _INTEGER, np.int64),
+        price=_numbers(data, columns[_PRICE], _DOUBLE, np.float64),
+        size=_numbers(data, columns[_SIZE], _DOUBLE, np.float64),
         side=np.frombuffer(data, np.uint8, stop - start, start),
         trade_id=layout.trade_id,
-        received_at=numbers(_RECEIVED_AT).astype(np.int64, copy=False),
+        received_at=_numbers(data, columns[_RECEIVED_AT], _INTEGER, np.int64),
         clock_ahead=_signed(layout.values.get(_CLOCK_AHEAD)),
         exchange_ahead=_signed(layout.values.get(_EXCHANGE_AHEAD)),
     )
+
+
+def _numbers(data: bytes, span: tuple[int, int], written: "np.dtype[Any]", kind: type) -> NDArray[Any]:
+    start, stop = span
+    return np.frombuffer(data, written, (stop - start) // 8, start).astype(kind, copy=False)
 
 
 def _text(data: bytes, span: tuple[int, int]) -> str | None:
@@ -338,19 +354,19 @@ def _read_ids(data: bytes, at: int, count: int) -> tuple[NDArray[np.bytes_], int
         if data[at] != _ID_TAG or not 0 < length < 128 or not possible:
             return None
         stop = at + possible * width
-        rows = np.frombuffer(data, np.uint8, stop - at, at).reshape(possible, width)
         # Compared as bytes, because that costs far less than arrays for the few trades of most records.
         if data[at:stop:width].strip(_ID_TAG_BYTE) or data[at + 1 : stop : width].strip(data[at + 1 : at + 2]):
-            is_other = (rows[:, 0] != _ID_TAG) | (rows[:, 1] != length)
-            rows = rows[: is_other.argmax()]
-            stop = at + len(rows) * width
+            rows = np.frombuffer(data, np.uint8, stop - at, at).reshape(possible, width)
+            possible = int(((rows[:, 0] != _ID_TAG) | (rows[:, 1] != length)).argmax())
+            stop = at + possible * width
         run = data[at:stop]
         # A fixed-width string would lose trailing zero bytes, and non-ASCII bytes must be checked to be UTF-8.
         if not run.isascii() or b"\0" in run:
             return None
-        runs.append(np.ascontiguousarray(rows[:, 2:]).view(f"S{length}").reshape(len(rows)))
+        # A view that passes over the tags and lengths; whoever joins the ids of records copies them once.
+        runs.append(np.ndarray((possible,), _ID_TYPES[length], data, at + 2, (width,)))
         at = stop
-        count -= len(rows)
+        count -= possible
     if count or not runs:
         return None
     return (runs[0] if len(runs) == 1 else np.concatenate(runs)), at

@@ -15,6 +15,13 @@ def varint(number: int) -> bytes:
 
 def read_varint(data: bytes, at: int) -> tuple[int, int] | None:
     """The number (below 2^63) that begins at `at`, and the position after it; None if there is no such number."""
+    if at + 1 < len(data):
+        # Most numbers take one or two bytes.
+        low, high = data[at], data[at + 1]
+        if low < 0x80:
+            return low, at + 1
+        if high < 0x80:
+            return low & 0x7F | high << 7, at + 2
     value = shift = 0
     while at < len(data) and shift < 64:
         byte = data[at]

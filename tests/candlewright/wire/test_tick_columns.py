@@ -1,4 +1,5 @@
 from dataclasses import fields
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -182,3 +183,33 @@ def test_a_single_tick_is_read_as_one_row(values: tuple[int, float, float, int, 
     assert (len(columns), columns.ticker, columns.first_sequence) == (1, "A/B.C", 7)
     assert (columns.trade_id[0].decode(), columns.price[0], columns.size[0]) == (trade_id, price, size)
     assert (columns.timestamp[0], columns.side[0], columns.received_at[0]) == (time // 2 + 1, side, received)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("time", 0),
+        ("time", tick_columns.LATEST_NS),
+        ("price", np.nan),
+        ("price", np.inf),
+        ("price", -np.inf),
+        ("size", np.nan),
+        ("size", np.inf),
+        ("size", -0.5),
+    ],
+)
+@pytest.mark.parametrize("count", [3, 1_000])
+def test_one_impossible_value_makes_its_trade_unsound_and_no_other(column: str, value: Any, count: int) -> None:
+    whole = np.arange(1, count + 1)
+    columns: dict[str, Any] = {"time": whole, "price": whole - 2.0, "size": whole - 1.0, "ids": whole.astype("S9")}
+    assert tick_columns.are_sound(**columns).all()
+    columns[column][1] = value
+    assert np.flatnonzero(~tick_columns.are_sound(**columns)).tolist() == [1]
+
+
+def test_one_id_that_is_too_long_makes_its_trade_unsound() -> None:
+    columns: dict[str, Any] = {"time": np.arange(1, 1_001), "price": np.ones(1_000), "size": np.ones(1_000)}
+    assert tick_columns.are_sound(**columns, ids=np.full(1_000, b"1" * 300)).all()
+    ids = np.full(1_000, b"1" * 301)
+    ids[2:] = b"1"
+    assert np.flatnonzero(~tick_columns.are_sound(**columns, ids=ids)).tolist() == [0, 1]
