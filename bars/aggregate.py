@@ -131,21 +131,29 @@ def merge(parts: Sequence[Bars]) -> Bars:
     bars = _joined(parts)
     if len(parts) == 1:
         return bars
-    order = np.lexsort((bars.first_id, bars.first_time, bars.open_time, bars.group))
-    bars = bars.take(order)
-    starts = _starts(bars.group, bars.open_time)
+    order = _order(bars)
+    group, open_time = bars.group[order], bars.open_time[order]
+    starts = _starts(group, open_time)
     if len(starts) == len(bars):
-        return bars
-    segment = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(bars)))
+        return bars.take(order)
+    # Usually few bars are in several parts.
+    counts = np.diff(starts, append=len(bars))
+    segment = np.repeat(np.arange(len(starts)), counts)
+    shared = np.flatnonzero(counts[segment] > 1)
+    rows = order[shared]
+    order[shared] = rows[np.lexsort((bars.first_id[rows], bars.first_time[rows], segment[shared]))]
+    bars = bars.take(order)
     # Parts may interleave in time: the last trade is not always in the part that started last.
-    last = np.lexsort((bars.last_id, bars.last_time, segment))[_ends(starts, len(bars))]
+    by_last = np.arange(len(bars))
+    by_last[shared] = shared[np.lexsort((bars.last_id[shared], bars.last_time[shared], segment[shared]))]
+    last = by_last[_ends(starts, len(bars))]
     return _summed(bars, bars.open_time, starts, last, bars.period_seconds)
 
 
 def interleave(parts: Sequence[Bars]) -> tuple[Bars, NDArray[np.intp]]:
     """`merge` for parts that share no bar; also returns, for each bar, its row in the concatenated parts."""
     bars = _joined(parts)
-    order = np.lexsort((bars.open_time, bars.group))
+    order = _order(bars)
     return bars.take(order), order
 
 
@@ -159,6 +167,15 @@ def roll_up(bars: Bars, period_seconds: int) -> Bars:
     # All trades of a bar are within it, so the bars of a group are in trade order.
     starts = _starts(bars.group, open_time)
     return _summed(bars, open_time, starts, _ends(starts, len(bars)), period_seconds)
+
+
+def _order(bars: Bars) -> NDArray[np.intp]:
+    """The rows by (group, open_time), equal ones as they come."""
+    if not len(bars):
+        return np.empty(0, np.intp)
+    # One number with the same order; the rows are usually a few sorted runs, which are merged in one pass.
+    number = (bars.open_time - bars.open_time.min()) // (bars.period_seconds * SECOND)
+    return np.argsort(bars.group * (number.max() + 1) + number, kind="stable")
 
 
 def _joined(parts: Sequence[Bars]) -> Bars:
@@ -199,7 +216,9 @@ def _summed(
 
 
 def _floor(time: NDArray[np.int64], period_seconds: int) -> NDArray[np.int64]:
-    return time - (time - origin_of(period_seconds)) % (period_seconds * SECOND)
+    # numpy divides by one number much faster than it takes a remainder.
+    origin, step = origin_of(period_seconds), period_seconds * SECOND
+    return (time - origin) // step * step + origin
 
 
 def _ascending(group: NDArray[np.int64], time: NDArray[np.int64], trade_id: NDArray[np.int64]) -> bool:

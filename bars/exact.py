@@ -22,6 +22,7 @@ Integers = NDArray[np.int64] | NDArray[np.object_]
 _UNIQUE = 10**15
 _EXACT_DOUBLE = 1 << 53
 _LIMIT = 1 << 62
+_FEW = 64
 _SCALES = (0, 2, 4, 6, 8, 10, 12, 14)
 
 
@@ -63,8 +64,12 @@ def from_doubles(values: NDArray[np.float64]) -> Scaled:
         power = 10.0**scale
         if largest * power >= _UNIQUE:
             break
-        scaled = np.rint(values * power)
-        if np.array_equal(scaled / power, values):
+        # A few values usually show that a scale is too small.
+        for some in (values[:_FEW], values) if len(values) > _FEW else (values,):
+            scaled = np.rint(some * power)
+            if not np.array_equal(scaled / power, some):
+                break
+        else:
             return Scaled(scaled.astype(np.int64), scale)
     return _from_texts(values)
 

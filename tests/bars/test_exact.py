@@ -55,6 +55,12 @@ def test_sums_past_the_largest_double_are_infinite() -> None:
     assert exact.to_doubles(products).tolist() == [np.inf, -np.inf, 2.0]
 
 
+@pytest.mark.parametrize("last", [0.25, 1e-9, 1 / 3])
+def test_a_value_after_many_whole_ones_is_read_as_its_text(last: float) -> None:
+    values = [float(number) for number in range(1_000)] + [last]
+    assert _fractions(exact.from_doubles(np.array(values))) == [Fraction(Decimal(repr(value))) for value in values]
+
+
 def test_ten_tenths_are_one() -> None:
     tenths = exact.from_doubles(np.full(10, 0.1))
     assert exact.to_doubles(exact.segment_sums(tenths, np.array([0]))).tolist() == [1.0]
