@@ -27,10 +27,14 @@ class Router:
         """One partition per record. Raises BusError for a partition that `topic` does not have."""
         chosen = []
         counter = self._counter(topic)
+        last, of_last = None, 0
         for record in records:
             key = record.partition_key if record.partition_key is not None else record.key
             if key is not None:
-                chosen.append(_cached_partition_of(key, partitions))
+                # Records often come in runs of one key.
+                if key is not last:
+                    last, of_last = key, _cached_partition_of(key, partitions)
+                chosen.append(of_last)
             elif record.partition is None:
                 chosen.append(next(counter) % partitions)
             elif 0 <= record.partition < partitions:

@@ -178,6 +178,14 @@ def _records_of(topic: str, partition: int, entries: list[Any], first: int, coun
     return stored(topic, partition, (dense(entries, first) or [])[:count])
 
 
+def _numbers(text: bytes) -> list[int]:
+    """The numbers in a text, separated by spaces; usually they are equal."""
+    first, count = text.partition(b" ")[0], text.count(b" ") + 1
+    if text == (first + b" ") * (count - 1) + first:
+        return [int(first)] * count
+    return list(map(int, text.split()))
+
+
 class ReplyParser(BaseParser):
     def __init__(self, socket_read_size: int = _READ_SIZE) -> None:
         self._socket: Any = None
@@ -267,7 +275,7 @@ class ReplyParser(BaseParser):
         if end + 2 > len(self._data) or len(key) != int(key_length) or len(tag) != int(tag_length):
             return None
         values = self._data[start:end]
-        return Pack(int(offset), int(time), key, values, list(map(int, lengths.split())), int(number), tag), end + 2
+        return Pack(int(offset), int(time), key, values, _numbers(lengths), int(number), tag), end + 2
 
     def _strings(self, items: list[Any], count: int) -> None:
         """Append the strings that are completely in the buffer, up to `count` items."""
@@ -337,7 +345,7 @@ def _as_written(item: list[Any]) -> Entry | Pack | KeyedPack:
     sequence = int(stamp.partition(b".")[0]) if stamp else None
     offset, time = int(item[0][:-2]), int(pairs[b"t"])
     if item[0].endswith(b"-2"):
-        lengths = list(map(int, pairs[b"n"].split()))
+        lengths = _numbers(pairs[b"n"])
         if sequence is None:
             key_lengths = list(map(int, pairs[b"c"].split()))
             return KeyedPack(offset, time, pairs[b"k"], key_lengths, pairs[b"v"], lengths)
