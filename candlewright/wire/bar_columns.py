@@ -7,6 +7,7 @@ library, so that every valid one is read.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
-from candlewright.wire.varint import read_varint
+from candlewright.wire.varint import read_varint, varint
 
 __all__ = ["BarColumns", "decode", "encode"]
 
@@ -36,10 +37,11 @@ _BLOCK_BARS = 8_192
 @dataclass(kw_only=True, frozen=True, slots=True)
 class BarColumns:
     """One value per bar, 0 or empty where a bar does not have the field. `prices`: open, high, low and close, (4, n);
-    `volumes`: volume and quote volume, (2, n); the others: (n,).
+    `volumes`: volume and quote volume, (2, n); the others: (n,). `ticker`, `source`: places in `texts`.
     """
 
-    ticker: NDArray[np.object_]
+    texts: list[str]
+    ticker: NDArray[np.int32]
     period_seconds: NDArray[np.int64]
     open_time: NDArray[np.uint64]
     prices: NDArray[np.float64]
@@ -49,7 +51,7 @@ class BarColumns:
     has_trade_count: NDArray[np.bool_]
     complete: NDArray[np.bool_]
     revision: NDArray[np.int64]
-    source: NDArray[np.object_]
+    source: NDArray[np.int32]
     from_client: NDArray[np.bool_]
 
 
@@ -68,52 +70,51 @@ def encode(
     source: str,
 ) -> list[bytes]:
     """One OHLCV per row, for `tickers[group]`; `prices`: open, high, low, close. Integers must not be negative."""
-    doubles = list(zip(range(_OPEN, _QUOTE_VOLUME + 1), (*prices, volume, quote_volume), strict=True))
-    whole = [(_OPEN_TIME, open_time), (_TRADE_COUNT, trade_count), (_REVISION, revision)]
-    widths = np.stack([_varint_widths(column) for _, column in whole], axis=1)
+    doubles = (*prices, volume, quote_volume)
+    whole = {
+        _OPEN_TIME: open_time,
+        _TRADE_COUNT: trade_count,
+        _REVISION: revision,
+        _COMPLETE: complete.astype(np.int64),
+    }
     ending = _text(_SOURCE, source)
-    texts = {number: _text(_TICKER, tickers[number]) + ending for number in np.unique(group).tolist()}
-    period = np.full(1, period_seconds)
+    period = bytes((_PERIOD << 3 | _VARINT,)) + varint(period_seconds)
+    texts = {number: period + _text(_TICKER, tickers[number]) + ending for number in np.unique(group).tolist()}
     messages = [b""] * len(group)
     # One number per kind of row, since a width has one digit.
-    kinds = widths @ np.array([100, 10, 1])
-    for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+    kinds = np.zeros(len(group), np.int64)
+    for column in whole.values():
+        kinds = kinds * 10 + _varint_widths(column)
+    for kind in np.unique(kinds).tolist():
         rows = np.flatnonzero(kinds == kind)
-        parts = [
-            _varint_field(number, column[rows], width)
-            for (number, column), width in zip(whole, (kind // 100, kind // 10 % 10, kind % 10), strict=True)
-        ]
-        parts += [_double_field(number, column[rows]) for number, column in doubles]
-        parts.append(_varint_field(_COMPLETE, complete[rows].astype(np.int64), 1))
-        constant = _varint_field(_PERIOD, period, int(_varint_widths(period)[0]))
-        parts.append(np.broadcast_to(constant, (len(rows), constant.shape[1])))
-        matrix = np.concatenate(parts, axis=1)
-        data, width = matrix.tobytes(), matrix.shape[1]
-        for at, (row, number) in enumerate(zip(rows.tolist(), group[rows].tolist(), strict=True)):
-            messages[row] = data[at * width : (at + 1) * width] + texts[number]
+        widths = list(map(int, str(kind)))
+        matrix = np.empty((len(rows), sum(widths) + len(widths) + 9 * len(doubles)), np.uint8)
+        at = 0
+        for (number, column), width in zip(whole.items(), widths, strict=True):
+            matrix[:, at] = number << 3 | _VARINT
+            values = column[rows]
+            for place in range(width):
+                at += 1
+                byte = (values >> 7 * place).astype(np.uint8)
+                matrix[:, at] = byte | 0x80 if place + 1 < width else byte & 0x7F
+            at += 1
+        for number, double in zip(_DOUBLES, doubles, strict=True):
+            matrix[:, at] = number << 3 | _DOUBLE
+            np.ndarray((len(rows),), "<f8", matrix, at + 1, (matrix.shape[1],))[:] = double[rows]
+            at += 9
+        data = matrix.tobytes()
+        for row, number, start in zip(rows.tolist(), group[rows].tolist(), range(0, len(data), at), strict=True):
+            messages[row] = data[start : start + at] + texts[number]
     return messages
 
 
 def _varint_widths(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """The varint size of each value in bytes."""
     limits = np.array([1 << 7 * width for width in range(1, 9)], np.int64)
+    least, most = np.searchsorted(limits, (values.min(), values.max()), side="right") + 1 if len(values) else (1, 1)
+    if least == most:
+        return np.full(len(values), least)
     return np.searchsorted(limits, values, side="right") + 1
-
-
-def _varint_field(number: int, values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
-    """Rows of a tag plus a varint of `width` bytes."""
-    rows = np.empty((len(values), width + 1), np.uint8)
-    rows[:, 0] = number << 3 | _VARINT
-    for place in range(width):
-        rows[:, place + 1] = values >> 7 * place & 0x7F | (0x80 if place + 1 < width else 0)
-    return rows
-
-
-def _double_field(number: int, values: NDArray[np.float64]) -> NDArray[np.uint8]:
-    rows = np.empty((len(values), 9), np.uint8)
-    rows[:, 0] = number << 3 | _DOUBLE
-    rows[:, 1:] = np.ascontiguousarray(values, "<f8").view(np.uint8).reshape(len(values), 8)
-    return rows
 
 
 def _text(number: int, text: str) -> bytes:
@@ -220,9 +221,24 @@ class _Layout:
 
     def fits(self, block: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Which rows have this layout."""
-        fixed = np.flatnonzero(self.mask)
-        differs: NDArray[np.bool_] = ((block[:, fixed] ^ self.first[fixed]) & self.mask[fixed]).astype(np.bool_)
-        return np.logical_not(differs.any(axis=1))
+        # All bytes in their order cost far less than a result for each row, and one array less than two.
+        differs = block ^ self.first
+        differs &= self.mask
+        fits = np.ones(len(block), np.bool_)
+        fits[np.flatnonzero(differs) // block.shape[1]] = False
+        return fits
+
+
+def _eight_bytes(block: NDArray[np.uint8], start: int, kind: str) -> NDArray[Any]:
+    """Those from `start` on in each row, as numbers."""
+    return np.ndarray((len(block),), kind, np.ascontiguousarray(block), start, (block.shape[1],))
+
+
+def _varints(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    found = np.zeros(len(content), np.uint64)
+    for place in range(content.shape[1]):
+        found |= (content[:, place] & 0x7F).astype(np.uint64) << np.uint64(7 * place)
+    return found
 
 
 class _Decoded:
@@ -231,37 +247,38 @@ class _Decoded:
     def __init__(self, count: int) -> None:
         self._whole = {number: np.zeros(count, np.uint64) for number in _WIDEST}
         self._doubles = np.zeros((len(_DOUBLES), count))
-        self._texts = {number: np.full(count, "", np.object_) for number in _TEXTS}
+        #: Each text that was read, and its place.
+        self._texts = {"": 0}
+        self._places = {number: np.zeros(count, np.int32) for number in _TEXTS}
         self._has = {number: np.zeros(count, np.bool_) for number in (_QUOTE_VOLUME, _TRADE_COUNT)}
 
     def set_alike(self, places: NDArray[np.int64], block: NDArray[np.uint8], layout: _Layout) -> None:
         for number, (start, stop) in layout.fields.items():
-            content = block[:, start:stop]
             if number in self._has:
                 self._has[number][places] = True
-            if number in self._texts:
-                self._set_texts(self._texts[number], places, content)
+            if number in self._places:
+                self._places[number][places] = self._text_places(block[:, start:stop])
             elif number in _DOUBLES:
-                self._doubles[number - _OPEN, places] = np.ascontiguousarray(content).view("<f8")[:, 0]
+                self._doubles[number - _OPEN, places] = _eight_bytes(block, start, "<f8")
             else:
-                digits = (content & 0x7F).T.astype(np.uint64)
-                self._whole[number][places] = sum(digit << np.uint64(7 * place) for place, digit in enumerate(digits))
+                self._whole[number][places] = _varints(block[:, start:stop])
 
-    def _set_texts(self, column: NDArray[np.object_], places: NDArray[np.int64], content: NDArray[np.uint8]) -> None:
+    def _text_places(self, content: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Reads a text once for the neighbouring bars that share it."""
-        starts = np.flatnonzero((content[1:] != content[:-1]).any(axis=1)) + 1
-        starts = np.concatenate(([0], starts))
-        written = [row.tobytes() for row in content[starts]]
-        texts = np.array([text.decode() for text in written], np.object_)
-        column[places] = np.repeat(texts, np.diff(starts, append=len(content)))
+        width = content.shape[1]
+        changes = np.flatnonzero(content[1:] != content[:-1]) // max(1, width) + 1
+        starts = np.unique(np.concatenate(([0], changes)))
+        texts = [row.tobytes().decode() for row in content[starts]]
+        own = [self._texts.setdefault(text, len(self._texts)) for text in texts]
+        return np.repeat(np.array(own, np.int32), np.diff(starts, append=len(content)))
 
     def set_one(self, place: int, bar: OHLCV) -> None:
         for field, value in bar.ListFields():
             number = field.number
             if number in self._has:
                 self._has[number][place] = True
-            if number in self._texts:
-                self._texts[number][place] = value
+            if number in self._places:
+                self._places[number][place] = self._texts.setdefault(value, len(self._texts))
             elif number in _DOUBLES:
                 self._doubles[number - _OPEN, place] = value
             else:
@@ -270,7 +287,8 @@ class _Decoded:
     def columns(self) -> BarColumns:
         whole = self._whole
         return BarColumns(
-            ticker=self._texts[_TICKER],
+            texts=list(self._texts),
+            ticker=self._places[_TICKER],
             period_seconds=whole[_PERIOD].astype(np.int64),
             open_time=whole[_OPEN_TIME],
             prices=self._doubles[:4],
@@ -280,6 +298,6 @@ class _Decoded:
             has_trade_count=self._has[_TRADE_COUNT],
             complete=whole[_COMPLETE] != 0,
             revision=whole[_REVISION].astype(np.int64),
-            source=self._texts[_SOURCE],
+            source=self._places[_SOURCE],
             from_client=whole[_FROM_CLIENT] != 0,
         )

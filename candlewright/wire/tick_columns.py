@@ -363,7 +363,7 @@ def _read_ids(data: bytes, at: int, count: int) -> tuple[NDArray[np.bytes_], int
         # A fixed-width string would lose trailing zero bytes, and non-ASCII bytes must be checked to be UTF-8.
         if not run.isascii() or b"\0" in run:
             return None
-        # A view that passes over the tags and lengths; whoever joins the ids of records copies them once.
+        # A view without the tags and lengths: joining the ids of several records then copies them only once.
         runs.append(np.ndarray((possible,), _ID_TYPES[length], data, at + 2, (width,)))
         at = stop
         count -= possible

@@ -33,7 +33,7 @@ def published_bars(
     Raises BadFrame for a record that is not a sound bar.
     """
     bars = bar_columns.decode(*values_of(records))
-    is_own = np.logical_or.reduce([bars.source == source for source in _SOURCES]) & ~bars.from_client
+    is_own = np.array([text in _SOURCES for text in bars.texts])[bars.source] & ~bars.from_client
     # Usually all are, and no column is copied.
     own: slice | NDArray[np.bool_] = slice(None) if is_own.all() else is_own
     tickers, sources = bars.ticker[own], bars.source[own]
@@ -41,7 +41,7 @@ def published_bars(
     period_seconds, open_ns = bars.period_seconds[own], bars.open_time[own]
     trade_count, revision = bars.trade_count[own], bars.revision[own]
     if not sound.are_sound_bars(
-        tickers.tolist(),
+        [bars.texts[place] for place in np.unique(tickers).tolist()],
         period_seconds=period_seconds,
         open_time=open_ns,
         prices=prices,
@@ -51,15 +51,16 @@ def published_bars(
     ):
         checked = (OHLCV.FromString(record.value) for record in compress(records, is_own.tolist()))
         raise BadFrame("BAD_RECORD", next(filter(None, map(sound.problem_with_bar, checked))))
+    texts = pa.array(bars.texts, _SCHEMA.field("ticker").type)
     columns: dict[str, pa.Array] = {
-        "ticker": pa.array(tickers, pa.string()),
+        "ticker": texts.take(pa.array(tickers)),
         "period_seconds": pa.array(period_seconds),
         "open_time": pa.array(open_ns.astype(np.int64) // 1_000),
         **dict(zip(_PRICES, map(pa.array, prices), strict=True)),
         "volume": pa.array(volumes[0]),
         "quote_volume": pa.array(volumes[1], mask=~bars.has_quote_volume[own]),
         "trade_count": pa.array(trade_count, mask=~bars.has_trade_count[own]),
-        "source": pa.array(sources, pa.string()),
+        "source": texts.take(pa.array(sources)),
         "complete": pa.array(bars.complete[own]),
         "revision": pa.array(revision),
         "known_at": pa.array(_known_at(records, moments)[own]),

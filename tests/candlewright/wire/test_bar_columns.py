@@ -72,8 +72,8 @@ def _as_read(columns: BarColumns, place: int) -> OHLCV:
     names = ("open", "high", "low", "close", "volume", "quote_volume")
     doubles = (*columns.prices[:, place].tolist(), *columns.volumes[:, place].tolist())
     bar = OHLCV(
-        ticker=columns.ticker[place],
-        source=columns.source[place],
+        ticker=columns.texts[columns.ticker[place]],
+        source=columns.texts[columns.source[place]],
         open_time=int(columns.open_time[place]),
         period_seconds=int(columns.period_seconds[place]),
         trade_count=int(columns.trade_count[place]),
