@@ -31,6 +31,7 @@ from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.grid import SECOND, other_unit
+from candlewright.wire.varint import length
 from core.failures import Failure
 from protobuf import far_ahead
 
@@ -41,7 +42,8 @@ MAX_TEXT = 1_000
 MAX_AHEAD_NS = 5 * SECOND
 
 _READY = bytes((frames.type_id_of(ing.WorkerReady),))
-_DISPATCH = bytes((frames.DISPATCH,))
+#: The type id, and the tags of `request_id` and `job_id`.
+_DISPATCH_FORM = bytes((frames.DISPATCH,)) + b"\n%b%b:%b%b%b"
 _SHORT_BYTES = 256
 #: The bytes before and after one of our job ids in the most frequent frame, a success. Any other encoding of it is
 #: decoded in the usual way.
@@ -264,26 +266,32 @@ _EVENTS: dict[type[Message], Callable[[Connection, Any, float, int], Event]] = {
 def dispatch_body(command: Dispatch) -> bytes:
     """The body of the frame that gives a job to an ingestor."""
     asked = command.request
-    message = ing.DataRequest()
-    message.request_id = command.note.dispatched_id
-    message.type = asked.type
-    message.ticker = asked.ticker
-    message.job_id = command.job_id
-    if asked.client_id:
-        message.client_id = asked.client_id
+    # Serialised messages may be concatenated, so what many dispatches have in common is serialised once.
+    request_id, job_id = command.note.dispatched_id.encode(), command.job_id.encode()
+    body = _DISPATCH_FORM % (
+        length(len(request_id)), request_id, length(len(job_id)), job_id,
+        _subject(asked.type, asked.ticker, asked.client_id),
+    )  # fmt: skip
     if asked.period_seconds:
-        historical = message.historical
-        historical.start_time = asked.start
-        historical.end_time = asked.end
-        historical.period_seconds = asked.period_seconds
-        if asked.limit is not None:
-            historical.limit = asked.limit
-    elif asked.type == ing.DataRequest.REALTIME_TICKS:
+        return body + _range(asked.start, asked.end, asked.period_seconds, asked.limit)
+    if asked.type == ing.DataRequest.REALTIME_TICKS:
         # Bars are made from ticks, so ticks are always wanted.
-        message.realtime.include_ticks = True
-        message.realtime.include_ohlc = asked.include_ohlc
-        message.realtime.ohlc_period_seconds.extend(asked.ohlc_period_seconds)
-    return _DISPATCH + message.SerializeToString()
+        realtime = ing.RealtimeParams(
+            include_ticks=True, include_ohlc=asked.include_ohlc, ohlc_period_seconds=asked.ohlc_period_seconds
+        )
+        return body + ing.DataRequest(realtime=realtime).SerializeToString()
+    return body
+
+
+@lru_cache(maxsize=10_000)
+def _subject(kind: ing.DataRequest.RequestType, ticker: str, client_id: str) -> bytes:
+    return ing.DataRequest(type=kind, ticker=ticker, client_id=client_id or None).SerializeToString()
+
+
+@lru_cache(maxsize=10_000)
+def _range(start: int, end: int, period_seconds: int, limit: int | None) -> bytes:
+    historical = ing.HistoricalParams(start_time=start, end_time=end, period_seconds=period_seconds, limit=limit)
+    return ing.DataRequest(historical=historical).SerializeToString()
 
 
 def stop_body(command: StopWork) -> bytes:

@@ -1,6 +1,7 @@
 """Records of the broker's journal on the bus: requests, outcomes, and the notes of leases."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import groupby
 from sys import intern
 from typing import Any
@@ -30,6 +31,7 @@ from bus.api import Position, Record, StoredRecord
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BadFrame
+from candlewright.wire.varint import length
 from protobuf import records_pb2 as rec
 from venues import sound
 
@@ -192,60 +194,73 @@ def outcome_record(done: PublishPieceDone | PublishRequestDone) -> Record:
     return Record(body, done.ticker.encode())
 
 
-# These two run for every job; setting fields one by one takes a third of the time of keyword arguments.
+# Both kinds are encoded for every job. Serialised messages may be concatenated, so what many outcomes have in common is
+# serialised once.
 
 
 def _piece_done(done: PublishPieceDone) -> bytes:
     result = done.result
-    outcome = rec.HistoryOutcome()
-    piece = outcome.piece
-    piece.request_id = done.request_id
-    if done.number:
-        piece.piece = done.number
-    piece.job_id = done.job_id
-    piece.ticker = done.ticker
-    piece.period_seconds = done.period_seconds
-    piece.start_time = done.start
-    piece.end_time = done.end
-    piece.expected = result.expected
-    if result.rows:
-        piece.rows = result.rows
-        piece.partition = result.partition
-    if result.reason:
-        piece.reason = result.reason
-    if done.is_proven:
-        piece.is_proven = True
-    for first, last in result.spans:
-        span = piece.spans.add()
-        span.first_offset = first
-        span.last_offset = last
-    if result.holes:
-        _add_holes(piece.holes, result.holes)
-    return outcome.SerializeToString()
+    holes = result.holes
+    hole = holes[0] if len(holes) == 1 else None
+    request_id, job_id = done.request_id.encode(), done.job_id.encode()
+    body = b"\n%b%b\x1a%b%b%b%b" % (
+        length(len(request_id)), request_id, length(len(job_id)), job_id, _ticker(rec.PieceDone, done.ticker),
+        _range(rec.PieceDone, done.period_seconds, done.start, done.end, result.expected, hole),
+    )  # fmt: skip
+    if done.number or result.rows or result.reason or done.is_proven or (holes and hole is None):
+        piece = rec.PieceDone(piece=done.number, rows=result.rows, reason=result.reason, is_proven=done.is_proven)
+        if result.rows:
+            piece.partition = result.partition
+        for first, last in result.spans:
+            span = piece.spans.add()
+            span.first_offset = first
+            span.last_offset = last
+        if hole is None:
+            _add_holes(piece.holes, holes)
+        body += piece.SerializeToString()
+    return b"\n%b%b" % (length(len(body)), body)
 
 
 def _request_done(done: PublishRequestDone) -> bytes:
-    outcome = rec.HistoryOutcome()
-    request = outcome.request
-    request.request_id = done.request_id
-    request.ticker = done.ticker
-    request.period_seconds = done.period_seconds
-    request.start_time = done.start
-    request.end_time = done.end
-    if done.status is not Final.OK:
-        request.status = _STATUS[done.status]
-    if done.error_message:
-        request.error_message = done.error_message
-    if done.rows:
-        request.rows = done.rows
-    request.expected = done.expected
-    if done.client_id:
-        request.client_id = done.client_id
-    if done.closed_until:
-        request.closed_until = done.closed_until
-    if done.holes:
-        _add_holes(request.holes, done.holes)
-    return outcome.SerializeToString()
+    holes = done.holes
+    hole = holes[0] if len(holes) == 1 else None
+    request_id = done.request_id.encode()
+    body = b"\n%b%b%b%b%b" % (
+        length(len(request_id)), request_id, _ticker(rec.RequestDone, done.ticker),
+        _range(rec.RequestDone, done.period_seconds, done.start, done.end, done.expected, hole),
+        _end_of(done.status, done.client_id),
+    )  # fmt: skip
+    if done.rows or done.error_message or done.closed_until or (holes and hole is None):
+        request = rec.RequestDone(rows=done.rows, error_message=done.error_message, closed_until=done.closed_until)
+        if hole is None:
+            _add_holes(request.holes, holes)
+        body += request.SerializeToString()
+    return b"\x12%b%b" % (length(len(body)), body)
+
+
+@lru_cache(maxsize=10_000)
+def _ticker(kind: type[rec.PieceDone] | type[rec.RequestDone], ticker: str) -> bytes:
+    return kind(ticker=ticker).SerializeToString()
+
+
+@lru_cache(maxsize=10_000)
+def _range(
+    kind: type[rec.PieceDone] | type[rec.RequestDone],
+    period_seconds: int,
+    start: int,
+    end: int,
+    expected: int,
+    hole: Range | None,
+) -> bytes:
+    message = kind(period_seconds=period_seconds, start_time=start, end_time=end, expected=expected)
+    if hole is not None:
+        _add_holes(message.holes, (hole,))
+    return message.SerializeToString()
+
+
+@lru_cache(maxsize=1_000)
+def _end_of(status: Final, client_id: str) -> bytes:
+    return rec.RequestDone(status=_STATUS[status], client_id=client_id).SerializeToString()
 
 
 def _add_holes(field: Any, holes: Iterable[Range]) -> None:

@@ -1,6 +1,8 @@
 """Varints of protobuf; `bus/redis/lua/publish.lua` writes the same inside Redis."""
 
-__all__ = ["read_varint", "varint"]
+from functools import lru_cache
+
+__all__ = ["length", "read_varint", "varint"]
 
 
 def varint(number: int) -> bytes:
@@ -11,6 +13,10 @@ def varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+#: `varint` of the lengths of fields, of which few differ.
+length = lru_cache(maxsize=1_000)(varint)
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int] | None:

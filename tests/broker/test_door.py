@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker import door
-from broker.commands import Dispatch, Refuse
+from broker.commands import Dispatch, DispatchedRequest, Refuse
 from broker.events import (
     JOB_ID_LENGTH,
     ClockTicked,
@@ -17,6 +17,7 @@ from broker.events import (
     JobCompleted,
     JobFailed,
     Kind,
+    LeaseNote,
     RealtimeAccepted,
     SlotOffered,
     VenueLearned,
@@ -177,3 +178,51 @@ def test_an_impossible_stated_result_is_not_accepted(stated: dict[str, Any]) -> 
     state.handle(door.event_of(PEER, frames.encode(ing.WorkComplete(job_id="job-0", success=True)), 1.0, wall_ns=START))
     assert state.requests["r"].outstanding[0].attempts == 1
     assert "job-0" not in state.jobs
+
+
+ids = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+dispatched = st.one_of(
+    st.builds(
+        DispatchedRequest,
+        type=st.just(ing.DataRequest.HISTORICAL_OHLC),
+        ticker=ids,
+        client_id=ids,
+        start=big,
+        end=big,
+        period_seconds=st.integers(1, 1 << 31),
+        limit=st.none() | st.integers(1, 1 << 31),
+    ),
+    st.builds(
+        DispatchedRequest,
+        type=st.just(ing.DataRequest.REALTIME_TICKS),
+        ticker=ids,
+        client_id=ids,
+        include_ohlc=st.booleans(),
+        ohlc_period_seconds=st.sampled_from([(), (60,), (1, 86_400)]),
+    ),
+    st.builds(DispatchedRequest, type=st.just(ing.DataRequest.TICKER_SNAPSHOT), ticker=ids, client_id=ids),
+)
+
+
+@given(dispatched_id=ids, job_id=ids, asked=dispatched)
+def test_a_dispatch_says_everything_about_its_job(dispatched_id: str, job_id: str, asked: DispatchedRequest) -> None:
+    request = ing.DataRequest(
+        request_id=dispatched_id,
+        type=asked.type,
+        ticker=asked.ticker,
+        client_id=asked.client_id or None,
+        job_id=job_id,
+    )
+    if asked.period_seconds:
+        historical = request.historical
+        historical.start_time, historical.end_time = asked.start, asked.end
+        historical.period_seconds = asked.period_seconds
+        if asked.limit is not None:
+            historical.limit = asked.limit
+    elif asked.type == ing.DataRequest.REALTIME_TICKS:
+        request.realtime.include_ticks = True
+        request.realtime.include_ohlc = asked.include_ohlc
+        request.realtime.ohlc_period_seconds.extend(asked.ohlc_period_seconds)
+    note = LeaseNote(request_id="r", attempts=0, dispatched_id=dispatched_id)
+    body = door.dispatch_body(Dispatch(PEER, job_id, note, asked))
+    assert frames.decode([frames.VERSION, body], frames.BROKER_TO_INGESTOR) == request
