@@ -19,6 +19,8 @@ class Dispatching:
         self._venues = venues
         self._matching = board.matching
         self._slots = board.slots
+        #: Reading it from the settings takes twice as long.
+        self._max_slots = board.settings.max_slots
         self._turn = count()
 
     def hear(self, connection: Connection, at: float) -> Peer | None:
@@ -45,8 +47,8 @@ class Dispatching:
             return
         board = self._board
         slots = self._slots
-        if slots.total >= board.settings.max_slots:
-            text = f"{board.settings.max_slots} slots wait already"
+        if slots.total >= self._max_slots:
+            text = f"{self._max_slots} slots wait already"
             board.say(Refuse(connection, "TOO_MANY_SLOTS", text))
             return
         for venue in venues:

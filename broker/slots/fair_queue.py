@@ -51,19 +51,20 @@ class FairQueue(Generic[Item]):
 
     def __init__(self) -> None:
         self._turns = _Turns()
-        self._size = 0
+        #: The same as `len`, without the call.
+        self.size = 0
         #: The result of `_path`, until something is removed.
         self._found: tuple[list[_Turns], deque[Item]] | None = None
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def add(self, request: Item) -> None:
         """Put `request` last in its client's turn, unless it waits already."""
         if request.is_queued:
             return
         request.is_queued = True
-        self._size += 1
+        self.size += 1
         child: _Child = self._turns
         last = len(request.lane) - 1
         for depth, name in enumerate(request.lane):
@@ -73,7 +74,7 @@ class FairQueue(Generic[Item]):
         child.append(request)
 
     def head(self) -> Item | None:
-        return self._path()[1][0] if self._size else None
+        return self._path()[1][0] if self.size else None
 
     def advance(self, *, keep: bool) -> None:
         """Move on after the head was served: with `keep`, it goes to the end of its client's requests, else it is
@@ -139,4 +140,4 @@ class FairQueue(Generic[Item]):
     def _forget(self, request: Item) -> None:
         self._found = None
         request.is_queued = False
-        self._size -= 1
+        self.size -= 1

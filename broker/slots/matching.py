@@ -44,13 +44,13 @@ class Matching:
     def _queues_of(self, request: Request) -> dict[QueueKey, FairQueue[Request]]:
         return self._background if request.is_background else self._queues
 
-    def _next_queue(self, key: QueueKey, free: int) -> FairQueue[Request] | None:
-        """The queue from which one of `free` slots gets its next piece; never an empty one."""
+    def _next_queue(self, key: QueueKey, new: int = 0) -> FairQueue[Request] | None:
+        """The queue from which a free slot, or one of `new` further slots, gets its next piece; never an empty one."""
         queue = self._queues.get(key)
-        if queue:
+        if queue is not None and queue.size:
             return queue
         queue = self._background.get(key) if self._background else None
-        return queue if queue and (free > 1 or not self.in_background[key]) else None
+        return queue if queue and (self.slots.free(key) + new > 1 or not self.in_background[key]) else None
 
     def end(self, request: Request) -> None:
         """Remove `request`, which has ended."""
@@ -69,7 +69,7 @@ class Matching:
 
     def next_pair(self, key: QueueKey, wall_ns: int) -> tuple[Slot, Piece] | None:
         """Take a slot and a piece of `key` that fit each other; None if none do."""
-        while (free := self.slots.free(key)) and (queue := self._next_queue(key, free)) is not None:
+        while self.slots.free(key) and (queue := self._next_queue(key)) is not None:
             request = queue.head()
             assert request is not None
             piece = request.take(wall_ns)
@@ -104,8 +104,7 @@ class Matching:
 
         Correct only while no waiting slot fits any waiting piece.
         """
-        free = 1 + self.slots.free(key)
-        while (queue := self._next_queue(key, free)) is not None:
+        while (queue := self._next_queue(key, new=1)) is not None:
             request = queue.head()
             assert request is not None
             piece = request.take(wall_ns)

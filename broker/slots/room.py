@@ -35,13 +35,15 @@ OVERTAKING_SECONDS = 5.0
 STUCK_SECONDS = 5.0
 
 
-class _Reserved(NamedTuple):
+@dataclass(slots=True)
+class _Reserved:
     partition: int
     first: int
     size: int
 
 
-class _Unpublished(NamedTuple):
+@dataclass(slots=True)
+class _Unpublished:
     """A piece that this run accepted. `first`: the offset of its first page, None without pages."""
 
     request: HistoricalRequest
@@ -100,7 +102,7 @@ class HistoryRoom:
         if not self.max_bytes or not isinstance(piece.request, HistoricalRequest):
             return True
         used = self.size + self._reserved_bytes + self._unmeasured_bytes
-        if self._is_empty or used + _bytes_of(piece) <= self.max_bytes:
+        if used + _bytes_of(piece) <= self.max_bytes or self._is_empty:
             if piece is self.waiting:
                 self.waiting = None
             return True
@@ -229,7 +231,14 @@ def _bytes_of(piece: Piece) -> int:
     if (room := piece.room) is None:
         request = piece.request
         assert isinstance(request, HistoricalRequest)
-        rows = grid.count_opens(piece.start, piece.end, request.period_seconds)
-        rows = rows if piece.limit is None else min(rows, piece.limit)
-        room = piece.room = rows * ROW_BYTES + (rows // max(1, request.facts.candles_per_page) + 1) * PAGE_BYTES
+        candles_per_page = request.facts.candles_per_page
+        room = piece.room = _bytes_in(piece.start, piece.end, request.period_seconds, piece.limit, candles_per_page)
     return room
+
+
+@lru_cache(maxsize=10_000)
+def _bytes_in(start: int, end: int, period_seconds: int, limit: int | None, candles_per_page: int) -> int:
+    """The room for a range; pieces of many tickers have the same ones."""
+    rows = grid.count_opens(start, end, period_seconds)
+    rows = rows if limit is None else min(rows, limit)
+    return rows * ROW_BYTES + (rows // max(1, candles_per_page) + 1) * PAGE_BYTES
