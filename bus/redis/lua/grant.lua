@@ -1,9 +1,12 @@
 -- ARGV: the number of leases to revoke, their names, then lease, note, ... of those to grant.
-local revoked = tonumber(ARGV[1])
-for i = 2, revoked + 1 do
-  redis.call('HDEL', 'cw:leases', ARGV[i])
+local first = tonumber(ARGV[1]) + 2
+
+local function run(command, from, upto)
+  for i = from, upto, 1000 do
+    redis.call(command, 'cw:leases', unpack(ARGV, i, math.min(i + 999, upto)))
+  end
 end
-for i = revoked + 2, #ARGV, 2 do
-  redis.call('HSET', 'cw:leases', ARGV[i], ARGV[i + 1])
-end
+
+run('HDEL', 2, first - 1)
+run('HSET', first, #ARGV)
 return 1
