@@ -45,8 +45,9 @@ from core.http import Status
 from core.log import get_logger
 from core.settings import BrokerSettings
 
-#: The most frames read in one round, so that a flood does not delay the bus and the clock.
-MAX_FRAMES_PER_ROUND = 1_000
+#: The most frames read in one round. Their decisions take about as long as Redis takes for a batch, so the loop, Redis
+#: and ingestors work in parallel, each on other jobs; and a flood does not delay the bus and the clock.
+MAX_FRAMES_PER_ROUND = 50
 #: The most bytes of these frames, which are in memory together; a single message may exceed it.
 MAX_BYTES_PER_ROUND = 16 << 20
 #: Commands that may wait for the bus; beyond this, no frame is read, which slows ingestors down.
@@ -233,12 +234,13 @@ class BrokerServer:
                 if is_open != was_open:
                     poller.modify(self._router, zmq.POLLIN if is_open else 0)
                     was_open = is_open
+                has_more = False
                 if is_due_soon and has_room:
                     # Handle the frames that gathered meanwhile, since there is nothing else to do.
-                    self._read_frames()
+                    has_more = self._read_frames()
                 is_quiet = self.state.is_quiet and not self._gathered.size
                 due_at = self._ticked_at + (self._quiet_seconds if is_quiet else TICK_SECONDS)
-                seconds = SOON_SECONDS if is_due_soon else due_at - time.monotonic()
+                seconds = 0.0 if has_more else SOON_SECONDS if is_due_soon else due_at - time.monotonic()
                 ready = [what for what, _ in poller.poll(max(0, int(seconds * 1_000)))]
                 now = time.monotonic()
                 is_due = now >= self._ticked_at + TICK_SECONDS
@@ -314,15 +316,18 @@ class BrokerServer:
 
     # ---- input
 
-    def _read_frames(self) -> None:
-        """Read all waiting frames before handling them, because each read releases the interpreter lock for a moment
-        that is usually too short for a waiting writer, which wakes up without being able to continue.
+    def _read_frames(self) -> bool:
+        """Read the waiting frames, at most those of one round, and handle them; returns whether more may be waiting.
+
+        They are all read before the first is handled, because each read releases the interpreter lock for a moment that
+        is usually too short for a waiting writer, which wakes up without being able to continue.
         """
         wall_ns = time.time_ns()
         at = time.monotonic()
         events: list[Event] = []
         refused: list[tuple[Connection, BadFrame]] = []
-        for connection, parts in self._received():
+        received, has_more = self._received()
+        for connection, parts in received:
             try:
                 events.append(door.event_of(connection, parts, at, wall_ns=wall_ns, max_ahead_ns=self._max_ahead_ns))
             except BadFrame as error:
@@ -332,8 +337,9 @@ class BrokerServer:
             NOTES["bad_frame"].inc()
             log.warning("bad_frame", code=refusal.code, text=refusal.text)
             self._refuse(connection, refusal.code, refusal.text, refusal.request_id)
+        return has_more
 
-    def _received(self) -> list[tuple[Connection, list[bytes]]]:
+    def _received(self) -> tuple[list[tuple[Connection, list[bytes]]], bool]:
         receive, guard = self._router.recv, self._guard
         is_admitted = True
         messages: list[tuple[Connection, list[bytes]]] = []
@@ -346,7 +352,7 @@ class BrokerServer:
                     head = receive(_NOW, False)
                     connection, is_admitted = head.bytes, guard.admits(head)
             except zmq.Again:
-                break
+                return messages, False
             frame = receive(0, False)
             part = frame.bytes
             parts = [part]
@@ -360,7 +366,7 @@ class BrokerServer:
                 messages.append((connection, parts))
             if size > MAX_BYTES_PER_ROUND:
                 break
-        return messages
+        return messages, True
 
     def _take_portions(self) -> None:
         while (portion := self._feed.take()) is not None:

@@ -1,12 +1,13 @@
 """Historical requests through the broker, over real sockets and a bus."""
 
+import threading
 import time
 from functools import partial
 
 import pytest
 
 from broker.events import HistoricalAccepted
-from broker.server import TICK_SECONDS, BrokerServer
+from broker.server import MAX_FRAMES_PER_ROUND, TICK_SECONDS, BrokerServer
 from bus import topics
 from bus.api import partition_of
 from candlewright.wire import candlewright_pb2 as cw
@@ -413,3 +414,42 @@ def test_a_quiet_broker_wakes_rarely_and_a_request_finds_its_clock_as_it_is(
     stage.client.submit(rows=1)
     eventually(lambda: bool(lags))
     assert lags[0] < TICK_SECONDS
+
+
+def test_the_first_jobs_of_a_burst_are_leased_before_the_last_offers_are_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * MAX_FRAMES_PER_ROUND
+    leased: list[int] = []
+    begin = stage.bus.begin_grant
+    monkeypatch.setattr(
+        stage.bus, "begin_grant", lambda leases, **also: (leased.append(len(leases)), begin(leases, **also))[1]
+    )
+    stage.venue("TEST", 1_000)
+    broker = stage.broker()
+    peer = stage.peer(broker)
+    peer.offer()
+    stage.client.submit()
+    peer.complete(peer.job())
+    for _ in range(count):
+        stage.client.submit()
+    eventually(lambda: len(broker.server.state.requests) == count and not stage.bus.leases())
+
+    reached, gate = threading.Event(), threading.Event()
+    original = BrokerServer._tick
+
+    def tick(server: BrokerServer, now: float) -> None:
+        reached.set()
+        gate.wait()
+        original(server, now)
+
+    monkeypatch.setattr(BrokerServer, "_tick", tick)
+    reached.wait()
+    peer.offer(slots=count)
+    # Offers that arrive only later make the first batch smaller.
+    gate.wait(0.3)
+    leased.clear()
+    gate.set()
+    assert len({peer.job().job_id for _ in range(count)}) == count
+    first = next(filter(None, leased))
+    assert first <= MAX_FRAMES_PER_ROUND

@@ -41,7 +41,9 @@ def holes_of(ranges: tuple[tuple[int, int], ...]) -> list[cw.TimeRange]:
             holes=RANGES,
             reason=NAMES,
         )
-        | st.builds(PieceResult, partition=st.just(0), spans=st.just(()), rows=st.just(0), expected=COUNTS, holes=RANGES),
+        | st.builds(
+            PieceResult, partition=st.just(0), spans=st.just(()), rows=st.just(0), expected=COUNTS, holes=RANGES
+        ),
         is_proven=st.booleans(),
     )
 )
