@@ -7,6 +7,7 @@ result has the precision of its input.
 
 import enum
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -94,6 +95,7 @@ DATE = SqlType(Kind.DATE)
 INTERVAL = SqlType(Kind.INTERVAL)
 
 
+@lru_cache(maxsize=64)
 def timestamp(unit: str, zone: str | None = None) -> SqlType:
     return SqlType(Kind.TIMESTAMP, unit, zone)
 
@@ -114,29 +116,35 @@ def as_decimal(kind: SqlType) -> SqlType:
 
 def from_arrow(kind: pa.DataType) -> SqlType:
     """The SQL type of an Arrow column; columns of unknown Arrow types can be passed on but not used in expressions."""
+    plain = _PLAIN.get(kind.id)
+    if plain is not None:
+        return plain
     checks = pa.types
-    if checks.is_dictionary(kind):
-        inner = from_arrow(kind.value_type)
-        return STRING if inner.kind is Kind.STRING else SqlType(Kind.OPAQUE, arrow=kind)
-    if checks.is_string(kind) or checks.is_large_string(kind) or checks.is_string_view(kind):
-        return STRING
-    if checks.is_boolean(kind):
-        return BOOLEAN
-    if checks.is_integer(kind):
-        return BIGINT if kind.bit_width == 64 or kind == pa.uint32() else INT
-    if checks.is_decimal(kind) and kind.precision <= MOST_DIGITS and 0 <= kind.scale <= kind.precision:
-        return decimal(kind.precision, kind.scale)
-    if checks.is_floating(kind) or checks.is_decimal(kind):
-        return DOUBLE
     if checks.is_timestamp(kind):
         return timestamp(kind.unit, kind.tz)
-    if checks.is_date(kind):
-        return DATE
-    if checks.is_duration(kind):
-        return INTERVAL
-    if checks.is_null(kind):
-        return NULL
+    if checks.is_dictionary(kind) and from_arrow(kind.value_type) == STRING:
+        return STRING
+    if checks.is_decimal(kind):
+        fits = kind.precision <= MOST_DIGITS and 0 <= kind.scale <= kind.precision
+        return decimal(kind.precision, kind.scale) if fits else DOUBLE
     return SqlType(Kind.OPAQUE, arrow=kind)
+
+
+#: By Arrow's number of a type, those that have no parameters.
+_PLAIN = {
+    arrow.id: kind
+    for kind, alike in {
+        NULL: [pa.null()],
+        BOOLEAN: [pa.bool_()],
+        INT: [pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()],
+        BIGINT: [pa.int64(), pa.uint32(), pa.uint64()],
+        DOUBLE: [pa.float16(), pa.float32(), pa.float64()],
+        STRING: [pa.string(), pa.large_string(), pa.string_view()],
+        DATE: [pa.date32(), pa.date64()],
+        INTERVAL: [pa.duration("ns")],
+    }.items()
+    for arrow in alike
+}
 
 
 def to_arrow(kind: SqlType) -> pa.DataType:

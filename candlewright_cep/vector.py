@@ -225,7 +225,7 @@ def from_list(kind: SqlType, values: Sequence[Any]) -> Vector:
 
 def from_column(column: pa.Array | pa.ChunkedArray) -> Vector:
     """An Arrow column as a vector. Raises pyarrow.ArrowInvalid for a time or number outside the 64-bit range."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = _whole(column)
     kind = from_arrow(array.type)
     valid = None if array.null_count == 0 else np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False))
     if kind.is_text:
@@ -254,12 +254,18 @@ def from_column(column: pa.Array | pa.ChunkedArray) -> Vector:
     return Vector(kind, filled.to_numpy(zero_copy_only=False), valid)
 
 
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def concatenate(parts: Sequence[Vector]) -> Vector:
     """Vectors of one type, one after another."""
-    whole = [part.expand() for part in parts]
+    whole = [part.expand() if part.constant else part for part in parts]
     kind = whole[0].type
     valid = None
-    if any(part.valid is not None for part in whole):
+    if any([part.valid is not None for part in whole]):
         valid = np.concatenate([part.mask for part in whole])
     if kind.is_text:
         return Vector(kind, pa.concat_arrays([part.values for part in whole]), valid)
@@ -361,8 +367,7 @@ def distinct(texts: pa.Array | pa.ChunkedArray) -> tuple[list[str], Index]:
         places: dict[str, int] = {}
         numbers = [places.setdefault(text, len(places)) for text in texts.to_pylist()]
         return list(places), np.array(numbers, np.int64)
-    array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    encoded = array.dictionary_encode()
+    encoded = _whole(texts).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -408,10 +409,6 @@ class Match:
 
 def match_relation(plan: RecognizePlan, rows: Relation, measures: Sequence[Vector]) -> Relation:
     """The output columns in order, from the plain rows and the measures."""
-
-    def reader(index: int) -> Callable[[], Vector]:
-        return lambda: rows.column(index)
-
-    sources: list[Source] = [reader(index) for index in plan.columns]
+    sources: list[Source] = [partial(rows.column, index) for index in plan.columns]
     sources[plan.measures_at : plan.measures_at] = list(measures)
     return Relation(sources, rows.length)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -48,10 +49,10 @@ class Relation:
 
     def slice(self, start: int, length: int) -> "Relation":
         """A view of consecutive rows."""
-        return Relation([self._sliced(index, start, length) for index in range(self.width)], length)
+        return Relation([partial(self._sliced, index, start, length) for index in range(self.width)], length)
 
-    def _sliced(self, index: int, start: int, length: int) -> Source:
-        return lambda: self.column(index).slice(start, length)
+    def _sliced(self, index: int, start: int, length: int) -> Vector:
+        return self.column(index).slice(start, length)
 
     def with_columns(self, further: Sequence[Source]) -> "Relation":
         return Relation([*self._sources(), *further], self.length)
@@ -65,7 +66,7 @@ class Relation:
 
     def _reference(self, index: int) -> Source:
         found = self._columns[index]
-        return found if isinstance(found, Vector) else lambda: self.column(index)
+        return found if isinstance(found, Vector) else partial(self.column, index)
 
 
 @dataclass(slots=True)
@@ -82,19 +83,23 @@ class _Taken:
 
 def from_table(table: pa.Table, known: Mapping[int, pa.Array] | None = None) -> Relation:
     """The rows of a table; columns in `known` are not read from it."""
-    given = known or {}
+    sources: list[Source] = [partial(_read, table, index) for index in range(table.num_columns)]
+    for index, array in (known or {}).items():
+        sources[index] = partial(from_column, array)
+    return Relation(sources, table.num_rows)
 
-    def reader(index: int) -> Callable[[], Vector]:
-        return lambda: from_column(given[index] if index in given else table.column(index))
 
-    return Relation([reader(index) for index in range(table.num_columns)], table.num_rows)
+def _read(table: pa.Table, index: int) -> Vector:
+    return from_column(table.column(index))
 
 
 def concatenated(parts: Sequence[Relation]) -> Relation:
-    def joiner(index: int) -> Callable[[], Vector]:
-        return lambda: concatenate([part.column(index) for part in parts])
+    sources = [partial(_together, parts, index) for index in range(parts[0].width)]
+    return Relation(sources, sum([part.length for part in parts]))
 
-    return Relation([joiner(index) for index in range(parts[0].width)], sum(part.length for part in parts))
+
+def _together(parts: Sequence[Relation], index: int) -> Vector:
+    return concatenate([part.column(index) for part in parts])
 
 
 def partition_codes(columns: Sequence[Vector], length: int) -> Index:
