@@ -5,7 +5,7 @@ patterns (`Navigation`, `Aggregation`, `MatchNumber`, `Label`) have one for each
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from candlewright_cep.types import BIGINT, STRING, SqlType
@@ -38,6 +38,14 @@ class Apply:
     arguments: tuple["Expression", ...]
     type: SqlType
     extra: str = ""
+    #: Kept, because each evaluation looks its results up by the whole tree.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.function, self.arguments, self.type, self.extra)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from candlewright_cep.matching.conditions import Conditions, compile_conditions
 from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Match, Plan, Project, Union
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.types import MOST_DIGITS, Kind, SqlType, decimal
-from candlewright_cep.vector import Vector, distinct, from_list
+from candlewright_cep.vector import Vector, constant, distinct, from_list
 
 _LIFTED = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "+", "-", "*", "/"])
 _NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
@@ -75,8 +75,10 @@ class Slots:
             self._last = ticker, *distinct(ticker)
         _, names, codes = self._last
         own = [self.of.get(name) for name in names]
-        known = from_list(self.types[slot], [None if values is None else values[slot] for values in own])
-        return known.take(np.asarray(codes, dtype=np.int64))
+        found = [None if values is None else values[slot] for values in own]
+        if len(found) == 1:
+            return constant(self.types[slot], found[0], len(codes))
+        return from_list(self.types[slot], found).take(np.asarray(codes, dtype=np.int64))
 
 
 def lift(nodes: Sequence[Plan], since: int = 0) -> Lifted | None:
@@ -169,8 +171,9 @@ def _wide(kind: SqlType, outer: Apply) -> SqlType:
     return decimal(MOST_DIGITS, scale) if kind.precision - kind.scale + scale <= MOST_DIGITS else kind
 
 
-#: The plans below a node are nodes of their own, and a parameter's text does not matter beside its value.
-_UNWRITTEN = ("inner", "text")
+#: The plans below a node are nodes of their own; a parameter's text does not matter beside its value, nor does a hash
+#: beside what it is made of.
+_UNWRITTEN = ("inner", "text", "_hash")
 
 
 class _Writers(dict[type[Any], Callable[[Any], str]]):
