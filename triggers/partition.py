@@ -354,7 +354,7 @@ class TriggerPartition:
 
     def _to_function(self, shard: Shard, events: Events, output: TriggerOutput) -> None:
         function, query = shard.compiled.options.function, shard.compiled.query
-        if events.table.num_rows and function is not None:
+        if len(events) and function is not None:
             trigger = self.triggers[shard.sole]
             output.functions += (
                 records.FunctionRows(

@@ -35,8 +35,8 @@ from candlewright_cep.streaming.stages.ahead import AheadStage
 from candlewright_cep.streaming.stages.group_stage import GroupStage
 from candlewright_cep.streaming.stages.order_stage import LagStage, OrderStage, StartStage
 from candlewright_cep.streaming.stages.stages import OverStage, RowStage, Stage, chained
-from candlewright_cep.types import to_arrow
-from candlewright_cep.vector import Index, distinct
+from candlewright_cep.types import SqlType, to_arrow
+from candlewright_cep.vector import Index, Vector, distinct, from_column, nulls
 
 __all__ = ["Events", "Passed", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]
 
@@ -44,18 +44,40 @@ _MAGIC = b"cep1"
 _Found = TypeVar("_Found")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Events:
-    """Result rows in order. `table` has the trigger's columns; the arrays have one entry per row (times in ns).
+    """Result rows in order. `columns` has one for each of the trigger's `fields`; the arrays have one entry per row
+    (times in ns).
 
     `context` is None for triggers without MATCH_RECOGNIZE.
     """
 
-    table: pa.Table
+    fields: Sequence[tuple[str, SqlType]]
+    columns: Sequence[Vector]
     ticker: list[str]
     time: Index
     sequence: Index
     context: Context | None
+
+    def __len__(self) -> int:
+        return len(self.ticker)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The columns in Arrow."""
+        names = [name for name, _ in self.fields]
+        return pa.Table.from_arrays([column.to_arrow() for column in self.columns], names=names)
+
+    def take(self, rows: Index) -> "Events":
+        """The rows with these numbers."""
+        return Events(
+            self.fields,
+            [column.take(rows) for column in self.columns],
+            [self.ticker[row] for row in rows.tolist()],
+            self.time[rows],
+            self.sequence[rows],
+            None if self.context is None else self.context.take(rows),
+        )
 
 
 def compile_stream(
@@ -145,6 +167,7 @@ class TriggerStream:
     until: int | None = None
     before: "TriggerStream | None" = None
     _made: Made = field(init=False, repr=False)
+    _shown: list[int] = field(init=False, repr=False)
     _nothing: Events = field(init=False, repr=False)
     _slots: Slots = field(init=False, repr=False)
     _waiting: Waiting = field(default_factory=Waiting)
@@ -153,8 +176,10 @@ class TriggerStream:
         self._slots = Slots(self.query.slot_types, self.numbers)
         if not self.stages:
             self.stages = self._operators()
-        schema = pa.schema([(name, to_arrow(kind)) for name, kind in self.query.columns])
-        self._nothing = Events(schema.empty_table(), [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
+        fields = self.query.columns
+        self._shown = [index for index, part in enumerate(self.query.compiled.plan.fields) if not part.hidden]
+        none = [nulls(kind, 0) for _, kind in fields]
+        self._nothing = Events(fields, none, [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
 
     def _operators(self) -> list[Stage]:
         before = Made() if self.before is None else self.before._made
@@ -240,13 +265,12 @@ class TriggerStream:
         rows = found.rows
         if rows.length == 0:
             return self._nothing
-        shown = [index for index, part in enumerate(self.query.compiled.plan.fields) if not part.hidden]
-        arrays: list[pa.Array] = []
-        for index, (_, kind) in zip(shown, self.query.columns, strict=True):
-            array = rows.relation.column(index).to_arrow()
-            arrays.append(array if array.type == to_arrow(kind) else array.cast(to_arrow(kind)))
-        table = pa.Table.from_arrays(arrays, names=[name for name, _ in self.query.columns])
-        return Events(table, rows.ticker.to_pylist(), rows.time, rows.sequence, found.context)
+        fields = self._nothing.fields
+        columns = [rows.relation.column(index) for index in self._shown]
+        for place, (column, (_, kind)) in enumerate(zip(columns, fields, strict=True)):
+            if column.type is not kind and column.type != kind:
+                columns[place] = from_column(column.to_arrow().cast(to_arrow(kind)))
+        return Events(fields, columns, rows.ticker.to_pylist(), rows.time, rows.sequence, found.context)
 
     def _own(self, released: pa.Table, *, is_own: bool) -> pa.Table:
         """The rows that this stream does not ignore."""

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from candlewright.wire.ingestor_pb2 import ResultSchema
 from candlewright_cep import Events
 from candlewright_cep.streaming.patterns.match_results import Reports
-from candlewright_cep.types import Kind, SqlType, flink_name
+from candlewright_cep.types import NANOSECONDS, Kind, SqlType, flink_name
+from candlewright_cep.vector import Vector, from_column
 from protobuf import value_columns
 from triggers.events.chained import CHAINED
 
@@ -35,7 +35,6 @@ __all__ = [
 
 #: The most bytes for the rows of one event; a larger event has only the first rows, and says `truncated`.
 MAX_EVENT_BYTES = 1 << 20
-_INT64 = pa.int64()
 _NOTHING = Reports()
 #: Arrow takes longer to encode so few texts than Python does.
 _FEW = 16
@@ -147,10 +146,10 @@ def firings(
     """`label`: the input of the rows. `numbers_hold`: whether `Events.sequence` is the arrival number; otherwise rows
     are distinguished by time and content. `given_up`: by the stream, in this step.
     """
-    count = events.table.num_rows
+    count = len(events)
     if not count:
         return []
-    encoded = [_encoded(events.table.column(place), kind) for place, (_, kind) in enumerate(columns)]
+    encoded = [_encoded(column, kind) for column, (_, kind) in zip(events.columns, columns, strict=True)]
     rows = list(map(b"".join, zip(*encoded, strict=True))) if encoded else [b""] * count
     matches = Matches.of(events)
     stamps = value_columns.varints(np.maximum(matches.last_time, 0), _TIMESTAMP)
@@ -245,7 +244,7 @@ class Matches:
 
     @classmethod
     def of(cls, events: Events) -> "Matches":
-        count = events.table.num_rows
+        count = len(events)
         context = events.context
         if context is None:
             rows = np.arange(count)
@@ -280,39 +279,30 @@ class Matches:
         return found
 
 
-def _encoded(column: pa.ChunkedArray, kind: SqlType) -> list[bytes]:
+def _encoded(column: Vector, kind: SqlType) -> list[bytes]:
     """Each value as a cell of a result row (see `value_columns`)."""
-    if kind.kind is Kind.TIMESTAMP:
-        column = _viewed(column if column.type.unit == "ns" else column.cast(pa.timestamp("ns", kind.zone)))
-    elif kind.kind is Kind.INTERVAL:
-        column = _viewed(column)
-    elif kind.kind is Kind.INT:
-        column = column.cast(_INT64)
-    if kind.kind in _ARRAYS:
-        blank = False if kind.kind is Kind.BOOLEAN else 0
-        values = pc.fill_null(column, blank) if column.null_count else column
-        found = _ARRAYS[kind.kind](values.to_numpy())
-        for row in np.flatnonzero(column.is_null().to_numpy()).tolist() if column.null_count else ():
+    # Numbers are computed in 64 bits, and times in nanoseconds.
+    column = column.expand() if kind.kind is not Kind.INT else from_column(column.to_arrow())
+    if (cells := _ARRAYS.get(kind.kind)) is not None:
+        values = column.values
+        found = cells(values - values % NANOSECONDS[kind.unit] if kind.unit not in ("", "ns") else values)
+        for row in () if column.valid is None else np.flatnonzero(~column.valid).tolist():
             found[row] = value_columns.NULL
         return found
     if kind.kind is Kind.STRING:
-        return _repeated(column)
+        return _repeated(column.text())
+    items = column.to_arrow().to_pylist()
     if kind.kind is Kind.OPAQUE:
-        return [value_columns.NULL if v is None else value_columns.octets([_octets(v)])[0] for v in column.to_pylist()]
+        return [value_columns.NULL if v is None else value_columns.octets([_octets(v)])[0] for v in items]
     form = "f" if kind.kind is Kind.DECIMAL else ""
-    return [value_columns.NULL if v is None else value_columns.texts([format(v, form)])[0] for v in column.to_pylist()]
+    return [value_columns.NULL if v is None else value_columns.texts([format(v, form)])[0] for v in items]
 
 
-def _viewed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times as integers. On a few rows, a cast takes many times as long."""
-    return pa.chunked_array([chunk.view(_INT64) for chunk in column.chunks], _INT64)
-
-
-def _repeated(column: pa.ChunkedArray) -> list[bytes]:
+def _repeated(column: pa.Array) -> list[bytes]:
     """Text columns with few distinct values: tickers, sides, names of variables."""
     if len(column) <= _FEW:
         return [value_columns.NULL if v is None else value_columns.texts([v])[0] for v in column.to_pylist()]
-    encoded = column.combine_chunks().dictionary_encode()
+    encoded = column.dictionary_encode()
     cells = [*value_columns.texts(encoded.dictionary.to_pylist()), value_columns.NULL]
     codes = encoded.indices if not encoded.null_count else encoded.indices.fill_null(len(cells) - 1)
     return [cells[code] for code in codes.to_pylist()]

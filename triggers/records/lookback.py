@@ -194,11 +194,7 @@ class Lookback:
             is_past = is_past & (context.timed_out == 0)
         if not is_past.any():
             return events
-        kept = np.flatnonzero(~is_past)
-        return Events(
-            events.table.take(pa.array(kept)), [events.ticker[row] for row in kept.tolist()], events.time[kept],
-            events.sequence[kept], None if context is None else context.take(kept),
-        )  # fmt: skip
+        return events.take(np.flatnonzero(~is_past))
 
     # ---- state
     def save(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from candlewright_cep import Clock, Events, TriggerStream
 from candlewright_cep.streaming.patterns.match_results import Context
-from candlewright_cep.vector import Index
+from candlewright_cep.vector import concatenate
 from triggers.texts.check import TriggerOptions, groups_rows, takes_turns
 
 __all__ = ["fed"]
@@ -39,12 +39,12 @@ def fed(
     if not takes_turns(stream.query):
         found = stream.feed(rows, clock, is_own=is_own)
         is_by_window = groups_rows(stream.query) and found.context is None
-        return _taken(found, np.argsort(found.time, kind="stable")) if is_by_window else found
+        return found.take(np.argsort(found.time, kind="stable")) if is_by_window else found
     parts = []
     for place, (part, reached) in enumerate(_in_turn(rows, clock, stream.query.source.time_columns[0], period_ns)):
         found = stream.feed(part, reached, is_own=is_own)
         if place % 2 == 0 and found.context is not None:
-            found = _taken(found, np.argsort(found.context.first_time, kind="stable"))
+            found = found.take(np.argsort(found.context.first_time, kind="stable"))
         parts.append(found)
     return _together(parts)
 
@@ -74,14 +74,8 @@ def _copied(clock: Clock) -> Clock:
     return Clock(dict(clock.watermarks), set(clock.closed))
 
 
-def _taken(events: Events, order: Index) -> Events:
-    context = None if events.context is None else events.context.take(order)
-    tickers = [events.ticker[place] for place in order.tolist()]
-    return Events(events.table.take(pa.array(order)), tickers, events.time[order], events.sequence[order], context)
-
-
 def _together(parts: list[Events]) -> Events:
-    found = [part for part in parts if part.table.num_rows]
+    found = [part for part in parts if len(part)]
     if len(found) < 2:
         return found[0] if found else parts[-1]
     contexts = [part.context for part in found if part.context is not None]
@@ -92,7 +86,8 @@ def _together(parts: list[Events]) -> Events:
         }
         context = Context(**columns)
     return Events(
-        pa.concat_tables([part.table for part in found]),
+        parts[0].fields,
+        [concatenate(own) for own in zip(*(part.columns for part in found), strict=True)],
         [ticker for part in found for ticker in part.ticker],
         np.concatenate([part.time for part in found]),
         np.concatenate([part.sequence for part in found]),

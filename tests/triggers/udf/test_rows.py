@@ -1,12 +1,12 @@
 """What a trigger's function emits, as events."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright_cep import Events
-from candlewright_cep.types import Kind, SqlType
+from candlewright_cep.types import BIGINT
+from candlewright_cep.vector import Vector
 from protobuf import udf_frames
 from protobuf.records_pb2 import FunctionRows
 from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, EndBatch, Point, Request
@@ -61,8 +61,9 @@ def test_no_rows_are_no_chunks() -> None:
 def test_rows_are_cut_into_records_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(udf_rows, "_RECORD_BYTES", 1)
     times = np.array([1, 2, 3])
-    events = Events(pa.table({"x": times}), ["A"] * 3, times, times, context=None)
-    pieces = list(frames_of(events, [("x", SqlType(Kind.BIGINT))], "n"))
+    fields = [("x", BIGINT)]
+    events = Events(fields, [Vector(BIGINT, times, None)], ["A"] * 3, times, times, context=None)
+    pieces = list(frames_of(events, fields, "n"))
     inputs = [FunctionRows(trigger_id="t", frames=piece) for piece in pieces]
     assert len(pieces) == 3
     assert [[request.WhichOneof("message") for request in chunk] for chunk in chunks_of(inputs, EdgeType.BATCH)] == [
