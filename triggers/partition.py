@@ -251,7 +251,8 @@ class TriggerPartition:
         for value in ticks:
             ticker = ticker_of(value)
             (wanted if ticker is None or self._registry.takes(ticker) else others).append(value)
-        self._intake.pass_over(others, now_ns)
+        if others:
+            self._intake.pass_over(others, now_ns)
         return wanted
 
     # ---- evaluation

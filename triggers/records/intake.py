@@ -106,12 +106,14 @@ class Intake:
         clock = self.buffer.clock
         before, closed = dict(clock.watermarks), set(clock.closed)
         parts: list[pa.Table] = []
+        arrived: Moved | None = None
         if rows.num_rows:
             self.clocks.arrived(TICKS, rows, "ts_ns", now_ns=now_ns)
             released = self.buffer.push(rows)
             if as_they_come:
                 # A row that decides alone needs no order, so it is never late.
-                yield Due(TICKS, Moved.of(rows, set(), clock, whole=whole_trades), is_ordered=False)
+                arrived = Moved.of(rows, set(), clock, whole=whole_trades)
+                yield Due(TICKS, arrived, is_ordered=False)
             parts.append(released.rows)
             for ticker in released.late.column("ticker").to_pylist():
                 late_rows[ticker] = late_rows.get(ticker, 0) + 1
@@ -121,8 +123,12 @@ class Intake:
         if idle:
             parts.append(self.buffer.close(idle))
         found = [part for part in parts if part.num_rows]
-        released_rows = pa.concat_tables(found) if found else rows.slice(0, 0)
-        yield Due(TICKS, Moved.of(released_rows, _moved_since(before, closed, clock), clock, whole=whole_trades))
+        moved = _moved_since(before, closed, clock)
+        if arrived is not None and len(found) == 1 and found[0] is rows:
+            yield Due(TICKS, arrived.and_of(moved))
+            return
+        released_rows = (found[0] if len(found) == 1 else pa.concat_tables(found)) if found else rows.slice(0, 0)
+        yield Due(TICKS, Moved.of(released_rows, moved, clock, whole=whole_trades))
 
     # ---- bars
     def bars(

@@ -1,7 +1,7 @@
 """The rows and the clock of one input after a micro-batch; each stream takes its part of them."""
 
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -40,6 +40,10 @@ class Moved:
             rows = whole(rows)
         by_ticker = _Parts(rows, {ticker: (start, end - start) for ticker, start, end in cuts})
         return cls(rows, by_ticker, frozenset(tickers | by_ticker.keys()), clock)
+
+    def and_of(self, tickers: set[str]) -> "Moved":
+        """The same rows, with further tickers without any."""
+        return replace(self, tickers=self.tickers | tickers)
 
     def of_tickers(self, names: Sequence[str]) -> pa.Table:
         """The rows of these tickers, ticker by ticker; each ticker must have rows."""
