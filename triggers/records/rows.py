@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -91,14 +91,13 @@ class TickIntake:
             return _NO_TICKS
         arrivals = sorted(range(len(arrived)), key=lambda place: arrived[place][1].ticker)
         batches = [arrived[place][1] for place in arrivals]
-        sizes = np.array([len(batch) for batch in batches], np.int64)
         ids = _joined([batch.trade_id for batch in batches])
-        new, numbers = self._new(batches, sizes, ids)
+        new, numbers = self._new(batches, ids)
         picked = self._sound(batches, new, ids)
-        if np.count_nonzero(new) > len(picked):
+        if len(picked) < len(new) and np.count_nonzero(new) > len(picked):
             self._refuse_unsound(arrived)
-        of_row = np.repeat(np.arange(len(batches)), sizes)
-        found = self._table(batches, np.array(arrivals), of_row, ids, numbers, picked, columns)
+        of_row = np.arange(len(batches)).repeat([len(batch) for batch in batches])
+        found = self._table(batches, arrivals, of_row, ids, numbers, picked, columns)
         if any(batch.clock_ahead is not None for batch in batches):
             self._note(batches, of_row[picked], found[SEQUENCE].to_numpy())
         return found
@@ -109,8 +108,7 @@ class TickIntake:
         """
         batches = [batch for _, batch in self._decoded(values)]
         if batches:
-            sizes = np.array([len(batch) for batch in batches], np.int64)
-            self._new(batches, sizes, _joined([batch.trade_id for batch in batches]))
+            self._new(batches, _joined([batch.trade_id for batch in batches]))
             self._note(batches)
         reached: dict[str, int] = {}
         for batch in batches:
@@ -140,13 +138,13 @@ class TickIntake:
             self.asked_for.note(batch.ticker, ahead, newest_ns, until_ns=until_ns, first_row=first, end=end)
 
     def _new(
-        self, batches: Sequence[TickColumns], sizes: NDArray[np.int64], ids: NDArray[np.bytes_]
+        self, batches: Sequence[TickColumns], ids: NDArray[np.bytes_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which trades are not repetitions, and the number that each id is, or -1."""
         kept = np.ones(len(ids), np.bool_)
-        ends = np.cumsum(sizes)
-        runs, numbers = _id_runs(ids, ends - sizes)
-        for batch, start, end, run in zip(batches, (ends - sizes).tolist(), ends.tolist(), runs, strict=True):
+        places = [0, *accumulate(len(batch) for batch in batches)]
+        runs, numbers = _id_runs(ids, places)
+        for batch, (start, end), run in zip(batches, pairwise(places), runs, strict=True):
             self.counted.read(batch.ticker, batch.first_sequence + end - start - 1)
             if run is None:
                 kept[start:end] = self.counted.add_texts(batch.ticker, batch.trade_id)
@@ -172,7 +170,10 @@ class TickIntake:
         price = _joined([batch.price for batch in batches])
         size = _joined([batch.size for batch in batches])
         time = _joined([batch.timestamp for batch in batches])
-        return np.flatnonzero(new & tick_columns.are_sound(time=time, price=price, size=size, ids=ids))
+        found: NDArray[np.int64] = (new & tick_columns.are_sound(time=time, price=price, size=size, ids=ids)).nonzero()[
+            0
+        ]
+        return found
 
     def _refuse_unsound(self, arrived: Iterable[tuple[bytes, TickColumns]]) -> None:
         for value, batch in arrived:
@@ -185,7 +186,7 @@ class TickIntake:
     def _table(
         self,
         batches: Sequence[TickColumns],
-        arrivals: NDArray[np.int64],
+        arrivals: Sequence[int],
         of_row: NDArray[np.int64],
         ids: NDArray[np.bytes_],
         numbers: NDArray[np.int64],
@@ -196,18 +197,18 @@ class TickIntake:
         is_all = len(picked) == len(of_row)
         own = of_row if is_all else of_row[picked]
 
-        def joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
-            found = _joined(list(parts))
+        def of(name: str) -> Any:
+            found = _joined([getattr(batch, name) for batch in batches])
             return found if is_all else found[picked]
 
         makers: dict[str, Callable[[], pa.Array]] = {
             "ticker": lambda: _tickers(batches, own),
             "trade_id": lambda: _texts(ids if is_all else ids[picked]),
-            "ts_ns": lambda: pa.array(joined(batch.timestamp for batch in batches)),
-            "price": lambda: pa.array(joined(batch.price for batch in batches)),
-            "size": lambda: pa.array(joined(batch.size for batch in batches)),
-            "side": lambda: _sides(joined(batch.side for batch in batches)),
-            "received_at": lambda: _received(joined(batch.received_at for batch in batches)),
+            "ts_ns": lambda: pa.array(of("timestamp")),
+            "price": lambda: pa.array(of("price")),
+            "size": lambda: pa.array(of("size")),
+            "side": lambda: _sides(of("side")),
+            "received_at": lambda: _received(of("received_at")),
             NUMBER: lambda: pa.array(numbers if is_all else numbers[picked]),
             SEQUENCE: lambda: pa.array(self._numbers(arrivals, own)),
         }
@@ -215,7 +216,7 @@ class TickIntake:
         found = pa.table({name: make() for name, make in makers.items() if name in wanted})
         return whole_trades(found).append_column(NUMBER, found[NUMBER]) if columns is None else found
 
-    def _numbers(self, arrivals: NDArray[np.int64], of_row: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _numbers(self, arrivals: Sequence[int], of_row: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of each trade, in the order of arrival."""
         if len(arrivals) == 1:
             self.next_row += len(of_row)
@@ -223,7 +224,7 @@ class TickIntake:
         counts = np.bincount(of_row, minlength=len(arrivals))
         in_order = np.empty_like(counts)
         in_order[arrivals] = counts
-        before = (np.cumsum(in_order) - in_order)[arrivals]
+        before = (np.cumsum(in_order) - in_order)[np.array(arrivals)]
         within = np.arange(len(of_row)) - (np.cumsum(counts) - counts)[of_row]
         found: NDArray[np.int64] = self.next_row + before[of_row] + within
         self.next_row += len(of_row)
@@ -314,12 +315,13 @@ class _IdRun:
     ends: tuple[int, int]
 
 
-def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_IdRun | None], NDArray[np.int64]]:
+def _id_runs(ids: NDArray[np.bytes_], places: Sequence[int]) -> tuple[list[_IdRun | None], NDArray[np.int64]]:
     """For each record its ids as numbers, or None if one of them is not a number of at most 18 digits. And for each id
-    its number, or -1.
+    its number, or -1. `places`: where each record begins and the last one ends.
     """
     if len(ids) <= _FEW:
-        return _few_id_runs(ids, starts)
+        return _few_id_runs(ids, places)
+    starts = places[:-1]
     width = ids.dtype.itemsize
     text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
     numbers = np.zeros(len(ids), np.int64)
@@ -346,7 +348,6 @@ def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_
     all_sound = np.logical_and.reduceat(sound, starts).tolist()
     dense = np.logical_and.reduceat(steps, starts).tolist()
     found: list[_IdRun | None] = []
-    places = [*starts.tolist(), len(ids)]
     for record, (start, end) in enumerate(pairwise(places)):
         if not all_sound[record]:
             found.append(None)
@@ -356,11 +357,11 @@ def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_
     return found, np.where(sound, numbers, -1)
 
 
-def _few_id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_IdRun | None], NDArray[np.int64]]:
+def _few_id_runs(ids: NDArray[np.bytes_], places: Sequence[int]) -> tuple[list[_IdRun | None], NDArray[np.int64]]:
     known = [int(text) if text.isdigit() and len(text) <= _MOST_DIGITS else -1 for text in ids.tolist()]
     numbers = np.array(known, np.int64)
     found: list[_IdRun | None] = []
-    for start, end in pairwise([*starts.tolist(), len(known)]):
+    for start, end in pairwise(places):
         own = known[start:end]
         is_dense = own == list(range(own[0], own[0] + len(own)))
         run = _IdRun(numbers[start:end], (own[0], own[-1]) if is_dense else (0, -1))
@@ -429,9 +430,9 @@ class BarIntake:
     refused: Refused = field(default_factory=Refused)
 
     def rows(self, values: Sequence[bytes]) -> dict[int, PeriodBars]:
-        firsts: dict[int, list[dict[str, Any]]] = {}
         every: dict[int, list[dict[str, Any]]] = {}
         returns: dict[int, list[bool]] = {}
+        firsts: dict[int, list[bool]] = {}
         for bar in self._decoded(values):
             period = bar.period_seconds
             row = self._row(bar)
@@ -439,16 +440,17 @@ class BarIntake:
             is_newer = bar.open_time > times.get(bar.ticker, 0)
             if is_newer:
                 times[bar.ticker] = bar.open_time
-            if is_newer and not bar.revision:
-                firsts.setdefault(period, []).append(row)
-            elif not bar.revision:
+            if not (is_newer or bar.revision):
                 self.late += 1
             every.setdefault(period, []).append(row)
             returns.setdefault(period, []).append(not is_newer)
-        return {
-            period: PeriodBars(_bars(firsts.get(period, [])), _bars(rows), np.array(returns[period], np.bool_))
-            for period, rows in every.items()
-        }
+            firsts.setdefault(period, []).append(is_newer and not bar.revision)
+        found = {}
+        for period, rows in every.items():
+            bars, own = _bars(rows), firsts[period]
+            first = bars if all(own) else bars.filter(pa.array(own))
+            found[period] = PeriodBars(first, bars, np.array(returns[period], np.bool_))
+        return found
 
     def _decoded(self, values: Sequence[bytes]) -> Iterator[OHLCV]:
         for value in values:

@@ -22,7 +22,7 @@ def valid_of(arguments: Sequence[Vector]) -> Bools | None:
 def finish(arguments: Sequence[Vector], kind: SqlType, values: Array, *, valid: Bools | None) -> Vector:
     """A vector of the arguments' common length; it stays constant if all of them are."""
     length = arguments[0].length
-    if all([argument.constant for argument in arguments]):
+    if all(argument.constant for argument in arguments):
         return Vector(kind, values, valid, length=length, constant=True)
     if len(values) != length:
         values = np.repeat(values, length)
