@@ -131,18 +131,16 @@ class TriggerPartition:
         intake = self._intake
         for value in marks:
             intake.mark(value)
-        trades = intake.ticks.rows(self._wanted(ticks, now_ns), self._registry.trade_columns)
+        trades = intake.ticks.rows(self._wanted(ticks, now_ns), self._registry.needs.columns)
         self._shares.begin(trades.num_rows + len(bars))
         if not self.rules.share_ns:
             self._catch_up(output)
         times = intake.due()
-        compiled = [shard.compiled for shard in self._registry.shards.values()]
-        as_they_come = any(one.is_stateless for one in compiled)
-        for due in intake.trades(trades, times, now_ns, late_rows=output.late_rows, as_they_come=as_they_come):
+        needs = self._registry.needs
+        for due in intake.trades(trades, times, now_ns, late_rows=output.late_rows, as_they_come=needs.as_they_come):
             self._feed(due, output)
         intake.note_begun(now_ns)
-        revised = {one.query.needs_merge for one in compiled if one.options.revisions}
-        for due in intake.bars(bars, times, now_ns, revised=sorted(revised)):
+        for due in intake.bars(bars, times, now_ns, revised=needs.revised):
             self._feed(due, output)
         self._catch_up(output)
         self._shares.settle({TICKS: intake.buffer.clock, **intake.clocks.bars}, output)
@@ -156,7 +154,7 @@ class TriggerPartition:
         if now_ns:
             silent = list(silences(self._registry, intake.clocks.arrivals, intake.ticks.asked_for, now_ns=now_ns))
             output.fired += silent
-            dropped = intake.drop_unwanted(self._registry.named_periods(), now_ns)
+            dropped = intake.drop_unwanted(self._registry.needs.periods, now_ns)
             for period in dropped:
                 self._registry.forget_period(period)
             output.is_changed |= bool(silent or dropped)

@@ -1,6 +1,7 @@
 """The triggers registered in one bus partition, and the streams they run in."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from bus.api import partition_of
@@ -18,6 +19,32 @@ from triggers.texts.check import INPUTS, TriggerRules, compile_trigger, is_joint
 __all__ = ["Registry"]
 
 _TRADES = frozenset(INPUTS["ticks"].schema.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the streams need of each step. `columns`: of trades; `as_they_come`: whether a stream takes trades out of
+    order; `revised`: for streams over all revisions of bars, whether they take all tickers in one order; `periods`:
+    those of bars that triggers name; `silent`: the streams of dead-man triggers.
+    """
+
+    columns: frozenset[str]
+    as_they_come: bool
+    revised: tuple[bool, ...]
+    periods: frozenset[int]
+    silent: tuple[Shard, ...]
+
+    @classmethod
+    def of(cls, shards: Collection[Shard]) -> "Needs":
+        compiled = {id(shard.compiled): shard.compiled for shard in shards}.values()
+        read = [_TRADES if one.columns is None else one.columns for one in compiled if one.reads_trades]
+        return cls(
+            columns=frozenset[str]().union(*read),
+            as_they_come=any(one.is_stateless for one in compiled),
+            revised=tuple(sorted({one.query.needs_merge for one in compiled if one.options.revisions})),
+            periods=frozenset(period for one in compiled for period in one.periods),
+            silent=tuple(shard for shard in shards if shard.compiled.options.deadman_ns),
+        )
 
 
 class Registry:
@@ -40,7 +67,7 @@ class Registry:
         self._events: set[int] = set()
         self._by_key: dict[str, set[int]] = {}
         self._shard_of: dict[str, int] = {}
-        self._columns: tuple[int, frozenset[str]] | None = None
+        self._needs: tuple[int, Needs] | None = None
         self._next_place = 0
         self._changed: set[str] = set()
         self._lived: set[str] = set()
@@ -50,13 +77,10 @@ class Registry:
         return bool(self._every)
 
     @property
-    def trade_columns(self) -> frozenset[str]:
-        """The columns of trades that some trigger reads."""
-        if self._columns is None or self._columns[0] != self.version:
-            compiled = {id(shard.compiled): shard.compiled for shard in self.shards.values()}.values()
-            read = [_TRADES if one.columns is None else one.columns for one in compiled if one.reads_trades]
-            self._columns = self.version, frozenset[str]().union(*read)
-        return self._columns[1]
+    def needs(self) -> Needs:
+        if self._needs is None or self._needs[0] != self.version:
+            self._needs = self.version, Needs.of(self.shards.values())
+        return self._needs[1]
 
     def takes(self, ticker: str) -> bool:
         """Whether a trigger names this ticker."""
@@ -84,10 +108,6 @@ class Registry:
         for number in sorted(found):
             if (shard := self.shards.get(number)) is not None:
                 yield number, shard
-
-    def named_periods(self) -> set[int]:
-        """The periods that triggers over bars name."""
-        return {period for shard in self.shards.values() for period in shard.compiled.periods}
 
     def forget_period(self, period: int) -> None:
         """Forget the state that triggers over every period hold for a period that is no longer in use."""
@@ -354,7 +374,7 @@ class Registry:
                     trigger.reason = str(error)
                     self.lived(trigger)
                     reports.append(TriggerReport(trigger_id, trigger.version, "suspended", trigger.reason))
-        self._columns = None
+        self._needs = None
         self.settle_views()
         return sorted(reports, key=lambda report: report.trigger_id)
 

@@ -30,10 +30,8 @@ def _awaited(
     registry: Registry, arrivals: Arrivals, asked_for: AskedFor
 ) -> Iterator[tuple[Trigger, int, str, Arrival | None, int]]:
     """What each dead-man trigger waits for: its label and ticker, the last row, and when the silence is due."""
-    for shard in registry.shards.values():
+    for shard in registry.needs.silent:
         silent_ns = shard.compiled.options.deadman_ns
-        if not silent_ns:
-            continue
         labels = [label for label in sorted(arrivals) if shard.takes(label)]
         named = shard.owners
         tickers = named if not shard.takes_every_ticker else {t for label in labels for t in arrivals[label]}
