@@ -61,7 +61,7 @@ class CompiledQuery:
         """
         rows = sum(table.num_rows for table in tables.values())
         try:
-            with work.allowed(self.limits, rows):
+            with work.Work(self.limits, rows):
                 inputs = SharedInputs({name: from_table(table) for name, table in tables.items()})
                 return self._table(self.plan.run(inputs))
         except work.WorkLimit as error:

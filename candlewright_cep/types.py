@@ -6,7 +6,7 @@ result has the precision of its input.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -35,13 +35,18 @@ class Kind(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class SqlType:
     """One type. `unit` and `zone` are only for TIMESTAMP; `arrow` is only for DECIMAL, whose digits it has, and for
-    columns that are passed through unread.
+    columns that are passed through unread. `is_text`: whether values are stored as an Arrow array instead of a numpy
+    one.
     """
 
     kind: Kind
     unit: str = ""
     zone: str | None = None
     arrow: Any = None
+    is_text: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_text", self.kind in (Kind.STRING, Kind.DECIMAL, Kind.OPAQUE))
 
     def __str__(self) -> str:
         if self.kind is Kind.TIMESTAMP:
@@ -66,11 +71,6 @@ class SqlType:
     @property
     def is_time(self) -> bool:
         return self.kind in (Kind.TIMESTAMP, Kind.DATE)
-
-    @property
-    def is_text(self) -> bool:
-        """Whether values are stored as an Arrow array instead of a numpy one."""
-        return self.kind in (Kind.STRING, Kind.DECIMAL, Kind.OPAQUE)
 
     @property
     def precision(self) -> int:

@@ -7,8 +7,6 @@ a text.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from candlewright_cep import limits as bounds
@@ -26,7 +24,9 @@ class WorkLimit(Exception):
 
 
 class Work:
-    """`spend` and `check` raise WorkLimit once the allowance is used up."""
+    """`spend` and `check` raise WorkLimit once the allowance is used up. As a context, it is the one that applies to
+    everything inside.
+    """
 
     def __init__(self, limits: Limits, rows: int) -> None:
         self._most_steps = limits.steps_per_batch + rows * limits.steps_per_row
@@ -36,6 +36,13 @@ class Work:
         self._steps = 0
         self._made, self._most_made = 0, bounds.MADE_TEXTS + rows * bounds.MADE_A_ROW
         self._pause = min(_STRETCH, self._most_steps)
+
+    def __enter__(self) -> "Work":
+        self._outer = _CURRENT.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.reset(self._outer)
 
     @property
     def steps(self) -> int:
@@ -65,7 +72,7 @@ _CURRENT: ContextVar[Work | None] = ContextVar("work", default=None)
 
 
 def current() -> Work:
-    """The allowance that applies here; a fresh one outside `allowed`."""
+    """The allowance that applies here; a fresh one outside any."""
     return _CURRENT.get() or Work(DEFAULT, 0)
 
 
@@ -82,14 +89,3 @@ def made(size: int) -> None:
 def check_made(size: int) -> None:
     """Raises TriggerRejected if so many more bytes would be too many."""
     current().made(0, planned=size)
-
-
-@contextmanager
-def allowed(limits: Limits, rows: int) -> Iterator[Work]:
-    """Sets the allowance for everything inside."""
-    work = Work(limits, rows)
-    token = _CURRENT.set(work)
-    try:
-        yield work
-    finally:
-        _CURRENT.reset(token)

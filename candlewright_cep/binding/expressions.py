@@ -27,6 +27,9 @@ class Column:
     index: int
     type: SqlType
 
+    def __hash__(self) -> int:
+        return self.index
+
 
 @dataclass(frozen=True, slots=True)
 class Apply:

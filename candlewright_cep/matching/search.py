@@ -9,6 +9,7 @@ in the search is a small value that can be stored, compared and remembered as fa
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -66,7 +67,7 @@ class SkipRule:
     variables: frozenset[int] = frozenset()
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True)
 class SearchPlan:
     """The compiled search of one MATCH_RECOGNIZE: the automaton, the path conditions and the rules around them.
 
@@ -83,7 +84,7 @@ class SearchPlan:
     strict: bool = True
     limits: Limits = field(default_factory=Limits)
 
-    @property
+    @cached_property
     def has_deadline(self) -> bool:
         return self.within_ns is not None or self.gap_ns is not None
 
@@ -92,7 +93,7 @@ class SearchPlan:
         bounds = ((first, self.within_ns), (last, self.gap_ns))
         return min((time + bound for time, bound in bounds if bound is not None), default=None)
 
-    @property
+    @cached_property
     def is_linear(self) -> bool:
         """Whether only path conditions can make the search backtrack."""
         plain = not self.has_deadline and not self.want_unmatched and not self.timeouts

@@ -109,9 +109,9 @@ def explain(
     last = max((high for _, high in times), default=None)
     most = max(1, min(attempts, MOST_ATTEMPTS))
     try:
-        with work.allowed(limits, rows):
+        with work.Work(limits, rows):
             stages = tuple(_stage(plan, inputs, most, last) for plan in _stages(query.plan))
-        with work.allowed(limits, rows):
+        with work.Work(limits, rows):
             fired = stages[-1].passed if stages and _decides(query.plan) else _fired(query.plan, inputs, stages)
     except work.WorkLimit as error:
         raise TriggerRejected(str(error), hint="explain over fewer rows") from None

@@ -18,7 +18,7 @@ from candlewright_cep.limits import DEFAULT
 from candlewright_cep.matching.glance import Look
 from candlewright_cep.table_bytes import bytes_of, table_of
 from candlewright_cep.vector import Vector, concatenate, from_column, ranges
-from candlewright_cep.work import allowed
+from candlewright_cep.work import Work
 from triggers.packing import squeezed, unsqueezed
 from triggers.records.moved import Moved
 from triggers.running.held import HeldRows
@@ -63,7 +63,7 @@ class Recent:
     def _filtered(self, rows: pa.Table, by_ticker: Mapping[str, pa.Table]) -> pa.Table:
         try:
             # One allowance for all filters, because to begin one is a system call.
-            with allowed(DEFAULT, rows.num_rows):
+            with Work(DEFAULT, rows.num_rows):
                 for condition in self.filters:
                     met = _values(rows).value(condition).true()
                     rows = rows if met.all() else rows.filter(pa.array(met))

@@ -14,7 +14,7 @@ from candlewright_cep.matching.glance import Glance, Look, Rest
 from candlewright_cep.matching.intervals import Span
 from candlewright_cep.streaming.rows.release import SEQUENCE
 from candlewright_cep.vector import Bools, Index, ranges
-from candlewright_cep.work import allowed
+from candlewright_cep.work import Work
 from triggers.records.moved import Moved
 from triggers.running.recent import Recent
 from triggers.running.registry import Registry
@@ -251,7 +251,7 @@ class _Kind:
             rest = Rest(is_idle=idle, is_clean=clean, places=self._held[places])
             try:
                 # One allowance for all values, because to begin one is a system call.
-                with allowed(DEFAULT, batch.look.length):
+                with Work(DEFAULT, batch.look.length):
                     is_due |= self.glance.stirs(batch.look, tickers, numbers, rest=rest)
                 is_due |= self._is_full(places, batch.counts[tickers]) | self._lacks_rows(batch)[tickers]
             except Exception:  # Raised in a stream, the same error suspends only the trigger at fault.

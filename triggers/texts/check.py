@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import pyarrow as pa
 
@@ -193,7 +193,7 @@ def warnings_for(warnings: Sequence[str], tickers: Sequence[str]) -> tuple[str, 
     return tuple(warning for warning in warnings if not isinstance(warning, OfTickers) or warning.applies_to(tickers))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompiledTrigger:
     """A compiled text and its options.
 
@@ -207,17 +207,17 @@ class CompiledTrigger:
     numbers_hold: bool
     columns: frozenset[str] | None = None
 
-    @property
+    @cached_property
     def is_on_bars(self) -> bool:
         """Whether its results belong to bars; one that joins may also read trades."""
         return self.query.input_name == "ohlc"
 
-    @property
+    @cached_property
     def is_on_events(self) -> bool:
         """Whether it reads the events of triggers, and nothing else."""
         return self.query.joined is None and self.query.input_name == TRIGGER_EVENTS
 
-    @property
+    @cached_property
     def reads_events(self) -> bool:
         """Whether it reads the events of triggers, alone or in a join."""
         return self.is_on_events or EVENTS_LABEL in self.labels
@@ -230,7 +230,7 @@ class CompiledTrigger:
         named = [named_triggers(nodes) for leaf, nodes in self.query.joined.inputs() if leaf.name == TRIGGER_EVENTS]
         return tuple(sorted({name for names in named for name in names})) if all(named) else ()
 
-    @property
+    @cached_property
     def labels(self) -> tuple[int, ...]:
         """The inputs of a text that joins: 0 for trades, EVENTS_LABEL, otherwise the period of the bars; the input that
         its results belong to comes first. Empty for other texts.
@@ -278,7 +278,7 @@ class CompiledTrigger:
         """The warnings about its text; no tickers means all."""
         return warnings_for(self.query.warnings, tickers)
 
-    @property
+    @cached_property
     def runs_alone(self) -> bool:
         """Whether it shares its stream with no other trigger."""
         is_joined = self.query.joined is not None
