@@ -226,7 +226,7 @@ def from_list(kind: SqlType, values: Sequence[Any]) -> Vector:
 
 def from_column(column: pa.Array | pa.ChunkedArray) -> Vector:
     """An Arrow column as a vector. Raises pyarrow.ArrowInvalid for a time or number outside the 64-bit range."""
-    array = _whole(column)
+    array = one_array(column)
     kind = from_arrow(array.type)
     if array.null_count and array.null_count == len(array):
         return nulls(kind, len(array))
@@ -266,7 +266,8 @@ def _in_nanoseconds(times: Index, unit: int) -> Index:
     return times * unit
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The same values; those of a single chunk are not copied."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -277,7 +278,7 @@ def concatenate(parts: Sequence[Vector]) -> Vector:
     whole = [part.expand() if part.constant else part for part in parts]
     kind = whole[0].type
     valid = None
-    if any(part.valid is not None for part in whole):
+    if [part for part in whole if part.valid is not None]:
         valid = np.concatenate([part.mask for part in whole])
     if kind.is_text:
         return Vector(kind, pa.concat_arrays([part.values for part in whole]), valid)
@@ -379,7 +380,7 @@ def distinct(texts: pa.Array | pa.ChunkedArray) -> tuple[list[str], Index]:
         places: dict[str, int] = {}
         numbers = [places.setdefault(text, len(places)) for text in texts.to_pylist()]
         return list(places), np.array(numbers, np.int64)
-    encoded = _whole(texts).dictionary_encode()
+    encoded = one_array(texts).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 

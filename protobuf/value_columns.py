@@ -45,12 +45,12 @@ def booleans(values: NDArray[np.bool_]) -> list[bytes]:
     return [cells[flag] for flag in values.tolist()]
 
 
-def texts(values: Iterable[str]) -> list[bytes]:
-    return _long(_STRING, (value.encode() for value in values))
+def texts(values: Iterable[str | None]) -> list[bytes]:
+    return [NULL if value is None else entry(_CELL, entry(_STRING << 3 | 2, value.encode())) for value in values]
 
 
-def octets(values: Iterable[bytes]) -> list[bytes]:
-    return _long(_BYTES, values)
+def octets(values: Iterable[bytes | None]) -> list[bytes]:
+    return [NULL if value is None else entry(_CELL, entry(_BYTES << 3 | 2, value)) for value in values]
 
 
 def bare(cell: bytes) -> bytes:
@@ -110,10 +110,6 @@ def _split(rows: NDArray[np.uint8]) -> list[bytes]:
     """The rows of the matrix."""
     found: list[bytes] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist()
     return found
-
-
-def _long(number: int, values: Iterable[bytes]) -> list[bytes]:
-    return [entry(_CELL, entry(number << 3 | 2, value)) for value in values]
 
 
 def entry(tag: int, value: bytes) -> bytes:

@@ -103,8 +103,8 @@ class MeasureValues:
             else:
                 inside = np.array([name in labels for name in self._variables]).take(self._mapping.labels)
             before = np.zeros(count + 1, dtype=np.int64)
-            np.cumsum(inside, out=before[1:])
-            found = self._sets[labels] = (np.flatnonzero(inside), before)
+            inside.cumsum(out=before[1:])
+            found = self._sets[labels] = (inside.nonzero()[0], before)
         return found
 
     def _range(self, labels: Labels, *, is_running: bool) -> tuple[Index, Index, Index]:
@@ -132,7 +132,7 @@ class MeasureValues:
         if node.delta:
             rows = self._moved(rows, node.delta)
         labels = None
-        if any(isinstance(part, Label) for part in walk(node.argument)):
+        if not isinstance(node.argument, Column) and any(isinstance(part, Label) for part in walk(node.argument)):
             labels = self._labels_at(positions, node.delta)
         return self._at_rows(node.argument, rows, labels)
 

@@ -212,7 +212,7 @@ class TriggerStream:
     def _worked(self, rows: int, step: Callable[[], _Found]) -> _Found:
         """The result of a step over this many rows of the input. Raises TriggerRejected if it exceeds a limit."""
         try:
-            with work.allowed(self.query.compiled.limits, rows) as done:
+            with work.Work(self.query.compiled.limits, rows) as done:
                 found = step()
                 done.check()
             self._check_kept()

@@ -293,15 +293,15 @@ def _encoded(column: Vector, kind: SqlType) -> list[bytes]:
         return _repeated(column.text())
     items = column.to_arrow().to_pylist()
     if kind.kind is Kind.OPAQUE:
-        return [value_columns.NULL if v is None else value_columns.octets([_octets(v)])[0] for v in items]
+        return value_columns.octets([None if item is None else _octets(item) for item in items])
     form = "f" if kind.kind is Kind.DECIMAL else ""
-    return [value_columns.NULL if v is None else value_columns.texts([format(v, form)])[0] for v in items]
+    return value_columns.texts([None if item is None else format(item, form) for item in items])
 
 
 def _repeated(column: pa.Array) -> list[bytes]:
     """Text columns with few distinct values: tickers, sides, names of variables."""
     if len(column) <= _FEW:
-        return [value_columns.NULL if v is None else value_columns.texts([v])[0] for v in column.to_pylist()]
+        return value_columns.texts(column.to_pylist())
     encoded = column.dictionary_encode()
     cells = [*value_columns.texts(encoded.dictionary.to_pylist()), value_columns.NULL]
     codes = encoded.indices if not encoded.null_count else encoded.indices.fill_null(len(cells) - 1)

@@ -37,7 +37,7 @@ _SIDES = pa.array(_SIDE_NAMES)
 _LAST_NS = 2**63 - 1
 #: Numbers of so many digits have 64 bits.
 _MOST_DIGITS = 18
-_INT64 = pa.int64()
+_INT64, _DOUBLE = pa.int64(), pa.float64()
 _ALWAYS = frozenset({"ticker", "ts_ns", NUMBER, SEQUENCE})
 #: No clock is ahead of another by more than this.
 _MAX_AHEAD_NS = 2**60
@@ -204,13 +204,13 @@ class TickIntake:
         makers: dict[str, Callable[[], pa.Array]] = {
             "ticker": lambda: _tickers(batches, own),
             "trade_id": lambda: _texts(ids if is_all else ids[picked]),
-            "ts_ns": lambda: pa.array(of("timestamp")),
-            "price": lambda: pa.array(of("price")),
-            "size": lambda: pa.array(of("size")),
+            "ts_ns": lambda: _array(of("timestamp"), _INT64),
+            "price": lambda: _array(of("price"), _DOUBLE),
+            "size": lambda: _array(of("size"), _DOUBLE),
             "side": lambda: _sides(of("side")),
             "received_at": lambda: _received(of("received_at")),
-            NUMBER: lambda: pa.array(numbers if is_all else numbers[picked]),
-            SEQUENCE: lambda: pa.array(self._numbers(arrivals, own)),
+            NUMBER: lambda: _array(numbers if is_all else numbers[picked], _INT64),
+            SEQUENCE: lambda: _array(self._numbers(arrivals, own), _INT64),
         }
         wanted = makers.keys() if columns is None else columns | _ALWAYS
         found = pa.table({name: make() for name, make in makers.items() if name in wanted})
@@ -276,6 +276,11 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+def _array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """`pa.array` of contiguous values, which takes twice as long because it first looks for pandas."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
 def _tickers(batches: Sequence[TickColumns], of_row: NDArray[np.int64]) -> pa.Array:
     """The ticker of each row. `of_row`: the batch of each."""
     if len(batches) == 1 and len(of_row) <= _FEW:
@@ -302,7 +307,9 @@ def _sides(codes: NDArray[np.uint8]) -> pa.Array:
 
 
 def _received(times: NDArray[np.int64]) -> pa.Array:
-    return pa.array(times, _INT64, mask=times <= 0).view(_RECEIVED)
+    is_unknown = times <= 0
+    known = pa.array(times, _INT64, mask=is_unknown) if is_unknown.any() else _array(times, _INT64)
+    return known.view(_RECEIVED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from candlewright_cep.streaming.rows.partitioning import Key, by_partition
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact
 from candlewright_cep.streaming.rows.retained import Gathered, RetainedRows
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.vector import Array, distinct, ranges
+from candlewright_cep.vector import Array, Index, distinct, ranges
 from candlewright_cep.work import WorkLimit
 
 #: A partition, and where its new rows begin and end.
@@ -154,12 +154,7 @@ class MatchStream:
             return touched, rows, []
         names, codes = distinct(rows.ticker)
         grouped, codes, pieces = by_partition(rows, codes, self.plan.partition, keys=self.plan.order)
-        starts = np.array([start for _, start, _ in pieces], dtype=np.int64)
-        least, most = np.minimum.reduceat(codes, starts).tolist(), np.maximum.reduceat(codes, starts).tolist()
-        tickers = [
-            {names[low]} if low == high else {names[code] for code in np.unique(codes[start:end]).tolist()}
-            for (_, start, end), low, high in zip(pieces, least, most, strict=True)
-        ]
+        tickers = [set(names) for _ in pieces] if len(names) == 1 else _tickers_of(pieces, names, codes)
         over = self._begin([(key, own) for (key, _, _), own in zip(pieces, tickers, strict=True)])
         for (key, start, end), own in zip(pieces, tickers, strict=True):
             partition = self.partitions[key]
@@ -584,3 +579,13 @@ class MatchStream:
             part.path = self._path_values(part.search)
         if rows is not None:
             self._retained.add([part.pieces for part in parts], [part.count for part in parts], rows)
+
+
+def _tickers_of(pieces: Sequence[tuple[Key, int, int]], names: Sequence[str], codes: Index) -> list[set[str]]:
+    """The tickers of the rows of each piece (key, first row, end), whose `codes` are their places in `names`."""
+    starts = np.array([start for _, start, _ in pieces], dtype=np.int64)
+    least, most = np.minimum.reduceat(codes, starts).tolist(), np.maximum.reduceat(codes, starts).tolist()
+    return [
+        {names[low]} if low == high else {names[code] for code in np.unique(codes[start:end]).tolist()}
+        for (_, start, end), low, high in zip(pieces, least, most, strict=True)
+    ]

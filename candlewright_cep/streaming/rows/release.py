@@ -9,7 +9,7 @@ import pyarrow as pa
 from candlewright_cep.functions.aggregates.kernels import accumulate
 from candlewright_cep.planning.relation import Relation, concatenated, from_table
 from candlewright_cep.types import NULL
-from candlewright_cep.vector import Bools, Index, constant, distinct, from_column, is_ascending, is_every
+from candlewright_cep.vector import Bools, Index, constant, distinct, from_column, is_ascending, is_every, one_array
 
 FOREVER = 2**63 - 1
 #: An optional column of released rows: the event time at which a late row is taken.
@@ -175,12 +175,12 @@ class ReleaseBuffer:
         first, last = int(times[0]), int(times[-1])
         if first < self.clock.watermarks.get(name, first) or not is_ascending(times):
             return False
-        if not is_ascending(table.column(SEQUENCE).to_numpy()):
+        if len(times) > 1 and not is_ascending(table.column(SEQUENCE).to_numpy()):
             return False
         if numbers is not None:
-            in_order = (times[1:] > times[:-1]) | (numbers[1:] >= numbers[:-1])
-            is_next = (first, int(numbers[0])) >= self._reached.get(name, _NOTHING)
-            if not is_next or int(numbers.min()) < 0 or not in_order.all():
+            if (first, int(numbers[0])) < self._reached.get(name, _NOTHING) or int(numbers.min()) < 0:
+                return False
+            if len(times) > 1 and not ((times[1:] > times[:-1]) | (numbers[1:] >= numbers[:-1])).all():
                 return False
             self._reached[name] = last, int(numbers[-1])
         self.clock.watermarks[name] = last
@@ -410,7 +410,7 @@ def _grouped_order(keys: _Keys, arrivals: Index) -> Index:
 
 def rows_of(table: pa.Table, columns: int, time_column: str, *, ticker_column: str) -> Rows:
     """A released table as rows; the trigger sees only its first `columns` columns."""
-    ticker = table.column(ticker_column).combine_chunks()
+    ticker = one_array(table.column(ticker_column))
     if not pa.types.is_string(ticker.type):
         ticker = ticker.cast(pa.string())
     place = table.schema.get_field_index(ticker_column)

@@ -66,6 +66,11 @@ class Gathered:
 
     def part(self, start: int, length: int) -> Rows:
         """Consecutive rows, without copying any others."""
+        first = start
+        for source, place, count in self._spans:
+            if first >= 0 and first + length <= count:
+                return self._sources[source].part(place + first, length)
+            first -= count
         if self._rows is not None:
             return self._rows.part(start, length)
         found = [] if length else [self._sources[0].slice(0, 0)]

@@ -69,7 +69,7 @@ def chained(nodes: list[Plan], rows: Rows, slots: Slots) -> tuple[Rows, Index]:
     kept = np.arange(rows.length, dtype=np.int64)
     for node in nodes:
         if isinstance(node, Filter):
-            found = np.flatnonzero(_values(rows, slots).value(node.condition).true())
+            (found,) = _values(rows, slots).value(node.condition).true().nonzero()
             if len(found) != rows.length:
                 rows, kept = rows.take(found), kept[found]
         elif isinstance(node, Project):
