@@ -23,35 +23,35 @@ def _may_overflow(left: Array, right: Array) -> bool:
 
 
 def _sum(sign: int) -> Implementation:
+    @np.errstate(all="ignore")
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         left, right = arguments[0].values, arguments[1].values
         valid = valid_of(arguments)
-        with np.errstate(all="ignore"):
-            values = left + right if sign > 0 else left - right
-            if kind.kind is not Kind.DOUBLE and _may_overflow(left, right):
-                other = right if sign > 0 else ~right
-                wrapped = ((left ^ values) & (other ^ values)) < 0
-                valid = ~wrapped if valid is None else valid & ~wrapped
+        values = left + right if sign > 0 else left - right
+        if kind.kind is not Kind.DOUBLE and _may_overflow(left, right):
+            other = right if sign > 0 else ~right
+            wrapped = ((left ^ values) & (other ^ values)) < 0
+            valid = ~wrapped if valid is None else valid & ~wrapped
         return finish(arguments, kind, values, valid=valid)
 
     return run
 
 
+@np.errstate(all="ignore")
 def _multiply(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     left, right = arguments[0].values, arguments[1].values
     valid = valid_of(arguments)
-    with np.errstate(all="ignore"):
-        if kind.kind is Kind.INTERVAL and (left.dtype.kind == "f" or right.dtype.kind == "f"):
-            product = np.rint(left * right)
-            fits = np.abs(product) < 2.0**63
-            values = np.where(fits, product, 0).astype(np.int64)
+    if kind.kind is Kind.INTERVAL and (left.dtype.kind == "f" or right.dtype.kind == "f"):
+        product = np.rint(left * right)
+        fits = np.abs(product) < 2.0**63
+        values = np.where(fits, product, 0).astype(np.int64)
+        valid = fits if valid is None else valid & fits
+        return finish(arguments, kind, values, valid=valid)
+    values = left * right
+    if kind.kind is not Kind.DOUBLE:
+        fits = _products_fit(left, right)
+        if not fits.all():
             valid = fits if valid is None else valid & fits
-            return finish(arguments, kind, values, valid=valid)
-        values = left * right
-        if kind.kind is not Kind.DOUBLE:
-            fits = _products_fit(left, right)
-            if not fits.all():
-                valid = fits if valid is None else valid & fits
     return finish(arguments, kind, values, valid=valid)
 
 

@@ -1,6 +1,7 @@
 """What the kernels of scalar functions share: SQL's NULL rule and the length of results."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from candlewright_cep.types import Kind, SqlType
 from candlewright_cep.vector import Array, Bools, Vector
 
 Implementation = Callable[[Sequence[Vector], SqlType, str], Vector]
+_IS_CONSTANT = attrgetter("constant")
 
 
 def valid_of(arguments: Sequence[Vector]) -> Bools | None:
@@ -22,7 +24,7 @@ def valid_of(arguments: Sequence[Vector]) -> Bools | None:
 def finish(arguments: Sequence[Vector], kind: SqlType, values: Array, *, valid: Bools | None) -> Vector:
     """A vector of the arguments' common length; it stays constant if all of them are."""
     length = arguments[0].length
-    if all(argument.constant for argument in arguments):
+    if all(map(_IS_CONSTANT, arguments)):
         return Vector(kind, values, valid, length=length, constant=True)
     if len(values) != length:
         values = np.repeat(values, length)
@@ -32,9 +34,10 @@ def finish(arguments: Sequence[Vector], kind: SqlType, values: Array, *, valid: 
 
 
 def strict(compute: Callable[..., Array]) -> Implementation:
+    quiet = np.errstate(all="ignore")(compute)
+
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-        with np.errstate(all="ignore"):
-            values = compute(*[argument.values for argument in arguments])
+        values = quiet(*[argument.values for argument in arguments])
         return finish(arguments, kind, values, valid=valid_of(arguments))
 
     return run

@@ -53,9 +53,12 @@ def _order(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
 
 def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
     kernel = getattr(pc, texts)
+    of_numbers = strict(numbers)
 
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         left, right = arguments
+        if not left.type.is_text:
+            return of_numbers(arguments, kind, "")
         if is_struct(left.type):
             found = np.asarray(numbers(*functions_arrays.compared_structs(left, right)), np.bool_)
             return Vector(
@@ -68,8 +71,6 @@ def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
         if left.type.kind is Kind.DECIMAL:
             found = np.asarray(numbers(*decimals.comparable(left, right)), np.bool_)
             return finish(arguments, kind, found, valid=valid_of(arguments))
-        if not left.type.is_text:
-            return strict(numbers)(arguments, kind, "")
         return text_result(arguments, kernel(left.text(), right.text()), kind)
 
     return run
