@@ -28,6 +28,8 @@ _FEW = 16
 _FEW_COUNTED = 256
 #: This many bytes of each value are not counted: a query has at most a thousand columns, so short values need no bound.
 _SHORT = 64
+#: Arrays of so few bytes are not copied out of the table they came from.
+_SMALL = 256
 #: A block of segments has about this many values.
 _AT_A_TIME = 1 << 20
 
@@ -226,7 +228,7 @@ def from_list(kind: SqlType, values: Sequence[Any]) -> Vector:
 
 def from_column(column: pa.Array | pa.ChunkedArray) -> Vector:
     """An Arrow column as a vector. Raises pyarrow.ArrowInvalid for a time or number outside the 64-bit range."""
-    array = one_array(column)
+    array = _whole(column)
     kind = from_arrow(array.type)
     if array.null_count and array.null_count == len(array):
         return nulls(kind, len(array))
@@ -266,11 +268,15 @@ def _in_nanoseconds(times: Index, unit: int) -> Index:
     return times * unit
 
 
-def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The same values; those of a single chunk are not copied."""
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The same values in one array. Values within a larger array are copied, so that the few that an operator keeps do
+    not keep that array in memory.
+    """
     if not isinstance(column, pa.ChunkedArray):
         return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if column.num_chunks == 1 and column.get_total_buffer_size() <= _SMALL:
+        return column.chunk(0)
+    return column.combine_chunks()
 
 
 def concatenate(parts: Sequence[Vector]) -> Vector:
@@ -380,7 +386,7 @@ def distinct(texts: pa.Array | pa.ChunkedArray) -> tuple[list[str], Index]:
         places: dict[str, int] = {}
         numbers = [places.setdefault(text, len(places)) for text in texts.to_pylist()]
         return list(places), np.array(numbers, np.int64)
-    encoded = one_array(texts).dictionary_encode()
+    encoded = _whole(texts).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 

@@ -216,7 +216,8 @@ def _layout(data: bytes) -> _Layout | None:
     while at < end:
         tag = data[at]
         number = tag >> 3
-        read = read_varint(data, at + 1)
+        is_short = at + 1 < end and data[at + 1] < 0x80
+        read = (data[at + 1], at + 2) if is_short else read_varint(data, at + 1)
         if tag in _SCALARS:
             if read is None:
                 return None

@@ -44,11 +44,9 @@ def mask_array(conditions: Conditions, values: RowValues, length: int) -> Array:
     """The same as an array of 8 or 64 bits per row."""
     count = len(conditions.local)
     kind: Any = np.uint8 if count <= 8 else np.int64
-    always = sum(1 << number for number, node in enumerate(conditions.local) if node is None)
-    found = np.full(length, always, dtype=kind)
+    found = np.zeros(length, dtype=kind)
     for number, node in enumerate(conditions.local):
-        if node is not None:
-            found |= values.value(node).true().astype(kind) << kind(number)
+        found |= kind(1 << number) if node is None else values.value(node).true().astype(kind) << kind(number)
     return found
 
 

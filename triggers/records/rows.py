@@ -383,7 +383,7 @@ def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
         times = pa.chunked_array([chunk.view(_INT64) for chunk in times.chunks], _INT64)
     if rows.num_rows == 1:
         columns = (rows.column("ticker"), rows.column(SEQUENCE), times)
-        return list(zip(*(column.to_pylist() for column in columns), strict=True))
+        return list(zip(*[column.to_pylist() for column in columns], strict=True))
     names, codes = distinct(rows.column("ticker"))
     last, latest = np.full(len(names), -1, np.int64), np.full(len(names), -(2**63), np.int64)
     np.maximum.at(latest, codes, times.to_numpy())

@@ -167,9 +167,10 @@ class MatchStream:
         these. Raises TriggerRejected for too many partitions.
         """
         most = self.plan.search.limits.partitions
-        if len(self.partitions) + sum(key not in self.partitions for key, _ in reached) > most:
-            self._let_go_blank()
         new = [(key, tickers) for key, tickers in reached if key not in self.partitions]
+        if len(self.partitions) + len(new) > most:
+            self._let_go_blank()
+            new = [(key, tickers) for key, tickers in reached if key not in self.partitions]
         over = self._left_behind.begin(new) if self._left_behind.rising else []
         if len(self.partitions) + len(new) - len(over) > most:
             raise self._too_many()
@@ -235,16 +236,19 @@ class MatchStream:
         return watermark >= deadline and not (self.plan.has_end_anchor and seen is not None and seen >= deadline)
 
     def _advance(self, touched: list[New], grouped: Rows, clock: Clock) -> MatchResult | None:
-        touched = [(part, start, end) for part, start, end in touched if part.count or end > start]
-        if not touched:
-            return None
-        together = self._retained.gathered([(part.pieces, start, end) for part, start, end in touched], grouped)
-        parts = []
-        new = [end - start for _, start, end in touched]
+        parts: list[Partition] = []
+        new: list[int] = []
+        spans = []
         for part, start, end in touched:
-            part.written, part.place = "", -1
-            part.count += end - start
-            parts.append(part)
+            if part.count or end > start:
+                parts.append(part)
+                new.append(end - start)
+                spans.append((part.pieces, start, end))
+                part.written, part.place = "", -1
+                part.count += end - start
+        if not parts:
+            return None
+        together = self._retained.gathered(spans, grouped)
         sizes = np.array([part.count for part in parts], dtype=np.int64)
         ends = sizes.cumsum()
         bounds = Bounds(ends - sizes, ends)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from candlewright_cep.functions.aggregates.kernels import accumulate
 from candlewright_cep.planning.relation import Relation, concatenated, from_table
 from candlewright_cep.types import NULL
-from candlewright_cep.vector import Bools, Index, constant, distinct, from_column, is_ascending, is_every, one_array
+from candlewright_cep.vector import Bools, Index, constant, distinct, from_column, is_ascending, is_every
 
 FOREVER = 2**63 - 1
 #: An optional column of released rows: the event time at which a late row is taken.
@@ -410,7 +410,7 @@ def _grouped_order(keys: _Keys, arrivals: Index) -> Index:
 
 def rows_of(table: pa.Table, columns: int, time_column: str, *, ticker_column: str) -> Rows:
     """A released table as rows; the trigger sees only its first `columns` columns."""
-    ticker = one_array(table.column(ticker_column))
+    ticker = table.column(ticker_column).combine_chunks()
     if not pa.types.is_string(ticker.type):
         ticker = ticker.cast(pa.string())
     place = table.schema.get_field_index(ticker_column)

@@ -41,7 +41,7 @@ class Gathered:
         self._sources = sources
         self._spans = spans
         self._rows: Rows | None = None
-        self.length = sum(length for _, _, length in spans)
+        self.length = sum([length for _, _, length in spans])
 
     @property
     def rows(self) -> Rows:
