@@ -1,13 +1,14 @@
 """Columns of values, and the numbers that represent them."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from candlewright_cep.planning.relation import partition_codes
 from candlewright_cep.types import BIGINT
-from candlewright_cep.vector import Index, Vector, ranks_of
+from candlewright_cep.vector import Index, Vector, from_column, ranks_of
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -49,3 +50,23 @@ def test_a_column_that_follows_from_the_others_is_not_sorted(monkeypatch: pytest
     monkeypatch.setattr("candlewright_cep.planning.relation.ranks_of", counted)
     partition_codes([Vector(BIGINT, column, None) for column in columns], 2_000)
     assert sorted_rows == [2_000]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("times", [[-7, 0, 1_704_067_200], [None, 5], [None, None], []])
+def test_times_are_read_in_nanoseconds(unit: str, times: list[int | None]) -> None:
+    column = pa.array(times, pa.timestamp(unit, "UTC"))
+    assert from_column(column).to_list() == column.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_pylist()
+
+
+@pytest.mark.parametrize("time", [2**54, -(2**54)])
+def test_a_time_that_does_not_fit_in_64_bits_of_nanoseconds_is_refused(time: int) -> None:
+    with pytest.raises(pa.ArrowInvalid, match="64-bit nanoseconds"):
+        from_column(pa.array([0, time, None], pa.timestamp("us", "UTC")))
+
+
+def test_a_few_rows_do_not_keep_the_table_they_came_from_in_memory() -> None:
+    values = np.arange(1_000)
+    found = from_column(pa.chunked_array([pa.array(values)]).slice(5, 2)).values
+    assert found.tolist() == [5, 6]
+    assert not np.shares_memory(found, values)
