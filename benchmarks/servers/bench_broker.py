@@ -7,9 +7,9 @@ all requests, and ends when the last end is on the bus.
 The floor is pyzmq alone between two processes, a DEALER that keeps 100 messages under way and a ROUTER that echoes
 them. It moves two messages per job, the broker three.
 
-`bare_rows_per_second` is what the messages alone allow in Python: a loop without state or checks takes the same three
-messages per job of the same kind of worker, parses and serialises the same protobuf messages, and writes the leases and
-outcomes of all waiting frames to Redis in two calls. `bare_ratio` compares it with the floor, as `ratio` the broker.
+`bare_rows_per_second` is the rate of the broker without its decisions, with the same kind of worker: every offer gets a
+job, and every success ends a request, without state or checks. What remains are messages, protobuf and calls to Redis.
+`bare_ratio` compares it with the floor, as `ratio` the broker.
 
 Rounds of the floor, the bare loop and the broker alternate, because the load of a machine varies; their processes stay
 alive between rounds. Rates are medians of the rounds, each from its first message to its last, and `ratio` is that of
@@ -26,22 +26,28 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import zmq
 
+from broker.commands import Command, Dispatch, DispatchedRequest, PublishPieceDone, PublishRequestDone
+from broker.events import JOB_ID_LENGTH, Event, Final, JobCompleted, LeaseNote, PieceResult, SlotOffered
+from broker.server import BrokerServer
 from bus import topics
 from bus.api import Record
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
+from core.background import collect_rarely
 from core.log import configure_logging
+from core.settings import BrokerSettings
 from protobuf import records_pb2 as rec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +55,7 @@ _THIS = ["-m", "benchmarks.servers.bench_broker"]
 START = 1_704_067_200 * 1_000_000_000
 MINUTE = 60 * 1_000_000_000
 CLIENTS = 10
+_EMPTY = PieceResult(partition=0, spans=(), rows=0, expected=60, holes=((START, START + 60 * MINUTE),))
 TIMEOUT_SECONDS = 120.0
 
 
@@ -81,7 +88,8 @@ def run(jobs: int = 30_000, slots: int = 100, rounds: int = 6) -> dict[str, Any]
         _wait_until_read(folder / "broker.http", jobs)
         worker = stack.enter_context(_process([*_THIS, "--worker", address], environment))
         bare_address = f"tcp://127.0.0.1:{_free_port()}"
-        bare = stack.enter_context(_process([*_THIS, "--bare", bare_address, redis.url], environment))
+        bare_url = redis.url.removesuffix("/0") + "/1"
+        bare = stack.enter_context(_process([*_THIS, "--bare", bare_address, bare_url], environment))
         bare_worker = stack.enter_context(_process([*_THIS, "--worker", bare_address], environment))
         parts = {"broker": broker.pid, "worker": worker.pid, "redis": redis.pid or 0}
         used = dict.fromkeys(parts, 0.0)
@@ -229,42 +237,61 @@ def _work(address: str) -> None:
 
 
 def _bare(address: str, url: str) -> None:
-    """The messages and writes of a broker, without its decisions."""
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
-    socket.bind(address)
-    bus = RedisBus(url)
-    ready = frames.type_id_of(ing.WorkerReady)
-    count = 0
-    while True:
-        socket.poll()
-        granted: dict[str, bytes] = {}
-        outgoing: list[tuple[bytes, bytes]] = []
-        outcomes: list[Record] = []
-        finished: list[str] = []
-        with suppress(zmq.Again):
-            while True:
-                connection, _, body = socket.recv_multipart(zmq.NOBLOCK)
-                if body[0] == ready:
-                    count += 1
-                    job_id, ticker = f"{count:032x}", f"COIN{count % 100}/USDT.BENCH"
-                    job = ing.DataRequest(request_id=f"{count}", job_id=job_id, ticker=ticker)
-                    job.historical.start_time, job.historical.end_time = START, START + 60 * MINUTE
-                    job.historical.period_seconds = 60
-                    granted[job_id] = b"request-%d" % count
-                    outgoing.append((connection, bytes((frames.DISPATCH,)) + job.SerializeToString()))
-                    continue
-                job_id = ing.WorkComplete.FromString(body[1:]).job_id
-                piece = rec.PieceDone(request_id=job_id, job_id=job_id, start_time=START, end_time=START + 60 * MINUTE)
-                ended = rec.RequestDone(request_id=job_id, status=ing.HistoryReadyNotification.NOT_FOUND)
-                outcomes += (
-                    Record(rec.HistoryOutcome(piece=piece).SerializeToString(), key=b"bare"),
-                    Record(rec.HistoryOutcome(request=ended).SerializeToString(), key=b"bare"),
-                )
-                finished.append(job_id)
-        bus.publish("bare_outcomes", outcomes)
-        bus.grant(granted, revoking=finished)
-        for connection, body in outgoing:
-            socket.send_multipart([connection, frames.VERSION, body])
+    """The broker without its decisions, in a database of its own."""
+    server = BrokerServer(BrokerSettings(bind=address), RedisBus(url))
+    server.start()
+    server.state.handle_all = partial(_undecided, count(1))  # type: ignore[method-assign]
+    collect_rarely()
+    server.run()
+
+
+def _undecided(numbers: Iterator[int], events: Iterable[Event]) -> list[Command]:
+    """A job for every offer, and an end for every success."""
+    end = START + 60 * MINUTE
+    commands: list[Command] = []
+    for event in events:
+        if isinstance(event, SlotOffered):
+            number = next(numbers)
+            name, ticker = f"request-{number}", f"COIN{number % 100}/USDT.BENCH"
+            note = LeaseNote(request_id=name, attempts=0, dispatched_id=name, start=START, end=end)
+            asked = DispatchedRequest(
+                type=ing.DataRequest.HISTORICAL_OHLC,
+                ticker=ticker,
+                client_id="bare",
+                start=START,
+                end=end,
+                period_seconds=60,
+            )
+            commands.append(Dispatch(event.connection, f"{number:0{JOB_ID_LENGTH}x}", note, asked))
+        elif isinstance(event, JobCompleted):
+            number = int(event.job_id, 16)
+            name, ticker = f"request-{number}", f"COIN{number % 100}/USDT.BENCH"
+            commands += (
+                PublishPieceDone(
+                    request_id=name,
+                    number=0,
+                    job_id=event.job_id,
+                    ticker=ticker,
+                    period_seconds=60,
+                    start=START,
+                    end=end,
+                    result=_EMPTY,
+                ),
+                PublishRequestDone(
+                    request_id=name,
+                    ticker=ticker,
+                    period_seconds=60,
+                    start=START,
+                    end=end,
+                    status=Final.NOT_FOUND,
+                    error_message="",
+                    rows=0,
+                    expected=60,
+                    holes=_EMPTY.holes,
+                    client_id="bare",
+                ),
+            )
+    return commands
 
 
 def _echo(address: str) -> None:
@@ -340,6 +367,7 @@ def main() -> None:
     parser.add_argument("--bare", nargs=2, metavar=("ADDRESS", "URL"), help=argparse.SUPPRESS)
     parser.add_argument("--echo", metavar="ADDRESS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    configure_logging("benchmark", "error")
     if arguments.worker:
         _work(arguments.worker)
     elif arguments.bare:
@@ -347,7 +375,6 @@ def main() -> None:
     elif arguments.echo:
         _echo(arguments.echo)
     else:
-        configure_logging("benchmark", "error")
         print(json.dumps(run(arguments.jobs, arguments.slots, arguments.rounds)))
 
 
