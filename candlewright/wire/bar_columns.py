@@ -6,7 +6,8 @@ library, so that every valid one is read.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.varint import read_varint, varint
 
-__all__ = ["BarColumns", "decode", "encode"]
+__all__ = ["BarColumns", "decode", "encode", "joined"]
 
 _OPEN_TIME, _OPEN, _HIGH, _LOW, _CLOSE, _VOLUME, _QUOTE_VOLUME, _TRADE_COUNT, _PERIOD, _TICKER, _COMPLETE, _REVISION = (
     range(1, 13)
@@ -141,6 +142,21 @@ def decode(values: Sequence[bytes], lengths: Sequence[int] = ()) -> BarColumns:
     except (DecodeError, UnicodeDecodeError) as error:
         raise BadFrame("BAD_RECORD", "not an OHLCV") from error
     return found.columns()
+
+
+def joined(parts: Sequence[BarColumns]) -> BarColumns:
+    """The bars of all parts, of which there is at least one."""
+    columns: dict[str, Any] = {
+        own.name: np.concatenate([getattr(part, own.name) for part in parts], axis=-1)
+        for own in fields(BarColumns)
+        if own.name not in ("texts", "ticker", "source")
+    }
+    firsts = list(accumulate((len(part.texts) for part in parts), initial=0))
+    columns |= {
+        name: np.concatenate([getattr(part, name) + first for part, first in zip(parts, firsts, strict=False)])
+        for name in ("ticker", "source")
+    }
+    return BarColumns(texts=list(chain.from_iterable(part.texts for part in parts)), **columns)
 
 
 def _decode(block: NDArray[np.uint8], places: NDArray[np.int64], found: "_Decoded") -> None:

@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 
 from bus import topics as bus_topics
 from bus.api import StoredRecord
+from candlewright.wire import bar_columns
 from core import metrics
 from flink_replacement_spark.history.writer import Merger
 from flink_replacement_spark.live.tick_rows import are_perhaps_stored, rows_of_gaps, rows_of_trades
@@ -34,12 +35,13 @@ from iceberg import (
 __all__ = ["FOLLOWED_BARS", "FOLLOWED_TICKS", "BarTable", "TickTable"]
 
 FOLLOWED_BARS = Followed(
-    bus_topics.OHLC,
-    bus_topics.READER_BAR_TABLE,
-    "bar_table",
+    topic=bus_topics.OHLC,
+    reader=bus_topics.READER_BAR_TABLE,
+    state="bar_table",
     max_records=200_000,
     many_records=5_000,
     digest=published_bars,
+    decode=bar_columns.decode,
 )
 
 
@@ -49,9 +51,9 @@ def _digest(records: Sequence[StoredRecord]) -> None:
 
 
 FOLLOWED_TICKS = Followed(
-    bus_topics.TICK_ROWS,
-    bus_topics.READER_TICK_TABLE,
-    "tick_table",
+    topic=bus_topics.TICK_ROWS,
+    reader=bus_topics.READER_TICK_TABLE,
+    state="tick_table",
     # A record has up to 50,000 trades; one commit is bounded by their bytes.
     max_records=10_000,
     many_records=1_000,

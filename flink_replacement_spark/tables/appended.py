@@ -35,9 +35,9 @@ class Appended:
     @property
     def followed(self) -> Followed:
         return Followed(
-            self.topic,
-            self.reader,
-            self.state,
+            topic=self.topic,
+            reader=self.reader,
+            state=self.state,
             max_records=_MAX_RECORDS,
             many_records=self.many_records,
             digest=self.rows,

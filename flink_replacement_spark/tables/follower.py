@@ -3,7 +3,8 @@
 The producer publishes a record and continues; a slow, busy or locked table delays only this thread. Records that have
 not reached the table are held on the bus, and their age is the lag shown in `/status`. Records are gathered, since each
 commit is a file and a snapshot: the first records after a pause are in their table within a second, and while records
-trickle in, the time between two commits grows to MAX_INTERVAL_SECONDS.
+trickle in, the time between two commits grows to MAX_INTERVAL_SECONDS. Records of a flood are read while more arrive,
+and stored together.
 
 Exactly once: the records that a commit takes are noted on the bus before it, its snapshot carries its name, and its
 completion is noted on the bus after it. A follower that finds an unfinished commit checks whether it succeeded. If the
@@ -29,7 +30,7 @@ from core import metrics
 from core.log import get_logger
 from core.poison import is_poison, refused
 from flink_replacement_spark.engine.bus_source import lives_of, written_lives
-from flink_replacement_spark.tables.taken_records import TakenRecords, places_of
+from flink_replacement_spark.tables.taken_records import Decode, DecodedRun, TakenRecords, places_of
 
 __all__ = ["Followed", "Follower", "Taken"]
 
@@ -45,6 +46,9 @@ LAG_WARNING_SECONDS = 60.0
 MAX_PAUSE_SECONDS = 5.0
 #: The most records of one commit.
 _BYTES = 64 << 20
+#: Many records wait until no more have followed for this long (s), and at most this long altogether, because a commit
+#: of a few thousand costs nearly as much as one of all that follow.
+_FOLLOW_SECONDS, _GATHER_SECONDS = 0.02, 0.5
 
 _STORED = metrics.Counter(
     "candlewright_spark_followed_records_total",
@@ -79,11 +83,11 @@ _DELAYS = metrics.Histogram(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Followed:
     """A topic and how it is followed. `state`: the table on the bus with the follower's position. `many_records` cause
     a commit at once; fewer wait for a moment. `digest`: the pure part of storing records, which fails only for a record
-    that cannot be stored.
+    that cannot be stored. `decode`: for `TakenRecords`; with it, many records are decoded while more follow.
     """
 
     topic: str
@@ -92,6 +96,7 @@ class Followed:
     max_records: int
     many_records: int
     digest: Callable[[Sequence[StoredRecord]], object] = len
+    decode: Decode | None = None
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -160,6 +165,9 @@ class Follower:
         #: The hold before the first commit, and when it was written.
         self._held: tuple[Mapping[int, int], float] = {}, -_HOLD_SECONDS
         self._open: Taken | None = None
+        #: Records of the next commit, by partition, and the lives of the partitions when they were read.
+        self._ahead: dict[int, list[DecodedRun]] = {}
+        self._ahead_lives: Sequence[str] = ()
         self._lives: Lives | None = None
         #: Taken records that the bus has lost since.
         self.lost_records = 0
@@ -209,6 +217,8 @@ class Follower:
         is_many = self.backlog_records >= self._followed.many_records
         if is_many or (self.backlog_records and since >= self._interval):
             had_pause = since >= self._interval + INTERVAL_SECONDS
+            if is_many and self._followed.decode is not None:
+                self._gather()
             self.step()
             self._interval = INTERVAL_SECONDS if is_many or had_pause else min(2 * self._interval, MAX_INTERVAL_SECONDS)
             self._pause = FIRST_PAUSE_SECONDS
@@ -216,6 +226,18 @@ class Follower:
             # Short at first, so that a table follows a flood of records from its beginning.
             self._stopping.wait(min(self._pause, self._interval - since))
             self._pause = min(2 * self._pause, INTERVAL_SECONDS)
+
+    def _gather(self) -> None:
+        """Wait while more records follow, and read them meanwhile, so that little is left to do once all are there."""
+        until = time.monotonic() + _GATHER_SECONDS
+        while self._open is None and self.backlog_records < self._followed.max_records and time.monotonic() < until:
+            self._read(*self._range(self._states()))
+            before = self.backlog_records
+            if self._stopping.wait(_FOLLOW_SECONDS):
+                return
+            self._look()
+            if self.backlog_records == before:
+                return
 
     def _look(self) -> None:
         """See what waits; if nothing did, wait a moment for records."""
@@ -311,15 +333,7 @@ class Follower:
 
     def _take(self) -> Taken | None:
         """Choose the records of the next commit and note them on the bus; None if there are none."""
-        states = self._states()
-        kept = sum(state.end - state.first for state in states)
-        size = sum(state.size_bytes for state in states)
-        left = min(self._followed.max_records, max(1, _BYTES * kept // max(1, size)))
-        before, start, end = self._start(states), {}, {}
-        for partition, state in enumerate(states):
-            first = start[partition] = min(state.end, max(state.first, before.get(partition, 0)))
-            end[partition] = min(state.end, first + left)
-            left -= end[partition] - first
+        start, end = self._range(self._states())
         if start == end:
             return None
         newest = self._known()
@@ -340,20 +354,45 @@ class Follower:
         *,
         is_repeat: bool,
     ) -> Taken:
-        runs = [
-            run
-            for partition, stop in end.items()
-            for run in self._bus.read_runs(self.topic, partition, first=start[partition], end=stop)
-        ]
+        runs = self._read(start, end)
+        self._ahead = {}
         return Taken(
             number=number,
             name=name,
             start=start,
             end=end,
-            records=TakenRecords(runs),
+            records=TakenRecords([each.run for each in runs], [each.decoded for each in runs]),
             is_repeat=is_repeat,
             moments=moments,
         )
+
+    def _range(self, states: Sequence[PartitionState]) -> tuple[dict[int, int], dict[int, int]]:
+        """Where the next commit starts and ends, by partition."""
+        kept = sum(state.end - state.first for state in states)
+        size = sum(state.size_bytes for state in states)
+        left = min(self._followed.max_records, max(1, _BYTES * kept // max(1, size)))
+        before = self._start(states)
+        start: dict[int, int] = {}
+        end: dict[int, int] = {}
+        for partition, state in enumerate(states):
+            first = start[partition] = min(state.end, max(state.first, before.get(partition, 0)))
+            end[partition] = min(state.end, first + left)
+            left -= end[partition] - first
+        lives = [state.lives for state in states]
+        if lives != self._ahead_lives:
+            # What was read may have been replaced.
+            self._ahead, self._ahead_lives = {}, lives
+        return start, end
+
+    def _read(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[DecodedRun]:
+        """These records, which are kept until they are taken."""
+        for partition, stop in end.items():
+            at, own = start[partition], self._ahead.get(partition, [])
+            if own and (own[0].run.offset != at or own[-1].end > stop):
+                own = []
+            runs = self._bus.read_runs(self.topic, partition, first=own[-1].end if own else at, end=stop)
+            self._ahead[partition] = own + [DecodedRun.of(run, self._followed.decode) for run in runs]
+        return [run for partition in end for run in self._ahead[partition]]
 
     def _start(self, states: Sequence[PartitionState]) -> Mapping[int, int]:
         newest = self._known()

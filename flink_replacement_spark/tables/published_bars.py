@@ -12,7 +12,7 @@ from bus import StoredRecord
 from candlewright.wire import bar_columns
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
-from flink_replacement_spark.tables.taken_records import places_of, values_of
+from flink_replacement_spark.tables.taken_records import TakenRecords, places_of, values_of
 from iceberg import OHLC_REVISIONS, PUBLISHED_LAST
 from venues import sound
 
@@ -32,7 +32,8 @@ def published_bars(
 
     Raises BadFrame for a record that is not a sound bar.
     """
-    bars = bar_columns.decode(*values_of(records))
+    decoded = records.decoded if isinstance(records, TakenRecords) else ()
+    bars = bar_columns.joined(decoded) if decoded else bar_columns.decode(*values_of(records))
     is_own = np.array([text in _SOURCES for text in bars.texts])[bars.source] & ~bars.from_client
     # Usually all are, and no column is copied.
     own: slice | NDArray[np.bool_] = slice(None) if is_own.all() else is_own

@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from bus import topics as bus_topics
+from candlewright.wire import bar_columns
 from core import metrics
 from core.catalog_conf import SPARK_CATALOG
 from core.log import get_logger
@@ -32,12 +33,13 @@ __all__ = ["FOLLOWED_REVISIONS", "RevisionTable", "fill_once", "must_fill"]
 log = get_logger()
 
 FOLLOWED_REVISIONS = Followed(
-    bus_topics.OHLC,
-    bus_topics.READER_REVISION_TABLE,
-    "revision_table",
+    topic=bus_topics.OHLC,
+    reader=bus_topics.READER_REVISION_TABLE,
+    state="revision_table",
     max_records=200_000,
     many_records=5_000,
     digest=published_bars,
+    decode=bar_columns.decode,
 )
 
 _ROWS = metrics.Counter(

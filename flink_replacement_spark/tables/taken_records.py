@@ -3,18 +3,22 @@
 A commit of bars needs no object for each record, unless one of them cannot be stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bus import RecordRun, StoredRecord
+from core.poison import is_poison
 
-__all__ = ["Places", "TakenRecords", "places_of", "values_of"]
+__all__ = ["Decode", "DecodedRun", "Places", "TakenRecords", "places_of", "values_of"]
+
+#: Makes columns of the `values` and `lengths` of a run.
+Decode = Callable[[Sequence[bytes], Sequence[int]], Any]
 
 
 class Places(NamedTuple):
@@ -32,14 +36,38 @@ class Values(NamedTuple):
     lengths: list[int]
 
 
+class DecodedRun(NamedTuple):
+    """A run and its columns; None without any, or if a record cannot be decoded."""
+
+    run: RecordRun
+    decoded: Any
+
+    @classmethod
+    def of(cls, run: RecordRun, decode: Decode | None) -> Self:
+        try:
+            return cls(run, decode and decode(run.values, run.lengths))
+        except Exception as error:  # The commit finds out which record it is.
+            if not is_poison(error):
+                raise
+            return cls(run, None)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+        return self.run.offset + len(self.run.lengths)
+
+
 _NONE = np.empty(0, np.int64)
 
 
 class TakenRecords(Sequence[StoredRecord]):
-    """The records of these runs, one run after the other."""
+    """The records of these runs, one run after the other. `decoded`: the columns of each run, or nothing if they are
+    still to be decoded.
+    """
 
-    def __init__(self, runs: Sequence[RecordRun]) -> None:
+    def __init__(self, runs: Sequence[RecordRun], decoded: Sequence[Any] = ()) -> None:
         self._runs = runs
+        self.decoded = () if any(columns is None for columns in decoded) else decoded
         self._count = sum(len(run.lengths) for run in runs)
 
     def __len__(self) -> int:

@@ -310,7 +310,7 @@ def test_a_spark_source_does_not_continue_from_lost_records(store: Store) -> Non
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_table_gets_every_record_that_took_the_place_of_a_lost_one(store: Store, restarts: bool) -> None:
     commits: dict[str, list[str]] = {}
-    followed = Followed(TOPIC, "table", "table-state", max_records=3, many_records=1)
+    followed = Followed(topic=TOPIC, reader="table", state="table-state", max_records=3, many_records=1)
 
     def write(taken: Taken) -> None:
         # As `append_or_find` does.

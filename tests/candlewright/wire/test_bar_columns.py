@@ -114,3 +114,11 @@ def test_decoded_bars_are_those_of_the_protobuf_library(data: st.DataObject, kin
         bar.DiscardUnknownFields()
         # As bytes, because NaN is not equal to itself.
         assert _as_read(found, place).SerializeToString(deterministic=True) == bar.SerializeToString(deterministic=True)
+
+
+@given(st.lists(st.lists(_bars(), max_size=12), min_size=1, max_size=4))
+def test_joined_columns_are_those_of_all_parts(parts: list[list[OHLCV]]) -> None:
+    found = bar_columns.joined([bar_columns.decode([bar.SerializeToString() for bar in part]) for part in parts])
+    wanted = [bar for part in parts for bar in part]
+    assert len(found.ticker) == len(wanted)
+    assert [_as_read(found, place) for place in range(len(wanted))] == wanted

@@ -7,7 +7,7 @@ from itertools import count, pairwise
 
 import pytest
 
-from bus import Bus, PartitionState, Record, StoredRecord, TopicPartition
+from bus import Bus, PartitionState, Record, RecordRun, StoredRecord, TopicPartition
 from bus.dead_letters import kept
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
@@ -22,6 +22,10 @@ def digest(records: Sequence[StoredRecord]) -> None:
     for record in records:
         if record.value.startswith(b"bad"):
             raise ValueError("cannot be stored")
+
+
+def decode(values: Sequence[bytes], lengths: Sequence[int]) -> bytes:
+    return b"".join(values)
 
 
 class Table:
@@ -49,7 +53,9 @@ class Case:
     def __init__(self, bus: Bus) -> None:
         self.bus, self.table, self.stopping = bus, Table(), threading.Event()
         name = f"followed-{next(_numbers)}"
-        self.followed = Followed(name, "table", f"{name}-state", max_records=10, many_records=5, digest=digest)
+        self.followed = Followed(
+            topic=name, reader="table", state=f"{name}-state", max_records=10, many_records=5, digest=digest
+        )
         bus.create_topic(name, 2)
         self.follower = self.restart()
 
@@ -193,6 +199,73 @@ def test_many_records_do_not_wait_for_the_second_to_pass(case: Case) -> None:
     for _ in range(3):
         follower._round()
     assert list(case.table.commits.values()) == [10, 10, 5]
+
+
+class Flood(threading.Event):
+    """While the follower waits, each of these numbers of records arrives, one number per wait."""
+
+    def __init__(self, case: Case, *arriving: int) -> None:
+        super().__init__()
+        self.case, self.arriving = case, list(arriving)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        assert timeout < 0.1
+        self.case.publish(*["x"] * self.arriving.pop(0))
+        return False
+
+
+@pytest.mark.parametrize(("arriving", "commits"), [((0,), [5]), ((2, 1, 0), [8]), ((2, 3), [10]), ((3, 3), [10])])
+def test_many_records_share_a_commit_with_those_that_follow_at_once(
+    case: Case, arriving: tuple[int, ...], commits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, read_runs = [], case.bus.read_runs
+
+    def noted(topic: str, partition: int, *, first: int, end: int) -> Iterator[RecordRun]:
+        read.extend(range(first, end))
+        return read_runs(topic, partition, first=first, end=end)
+
+    monkeypatch.setattr(case.bus, "read_runs", noted)
+    flood = Flood(case, *arriving)
+    case.publish(*["x"] * 5)
+    followed = replace(case.followed, decode=decode)
+    Follower(case.bus, followed, case.table.store, stopping=flood)._round()
+    assert list(case.table.commits.values()) == commits
+    assert not flood.arriving
+    assert read == list(range(commits[0]))
+
+
+def test_a_flood_without_end_waits_for_half_a_second(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, flood = 100.0, Flood(case, *[1] * 100)
+
+    def monotonic() -> float:
+        nonlocal now
+        now += 0.05
+        return now
+
+    monkeypatch.setattr(follower.time, "monotonic", monotonic)
+    case.publish(*["x"] * 5)
+    followed = replace(case.followed, max_records=1_000, decode=decode)
+    Follower(case.bus, followed, case.table.store, stopping=flood)._round()
+    (count,) = case.table.commits.values()
+    assert 5 < count < 20
+
+
+def test_records_read_ahead_are_read_again_if_the_store_may_have_replaced_them(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.publish(*["lost"] * 5)
+    case.follower._read(*case.follower._range(case.follower._states()))
+    other = f"{case.followed.topic}-other"
+    case.bus.create_topic(other, 2)
+    case.bus.publish(other, [Record(b"new", partition=0)] * 5)
+    states, read_runs = [replace(state, lives="other@0") for state in case.bus.state(other)], case.bus.read_runs
+    monkeypatch.setattr(case.bus, "state", lambda topic: states)
+    monkeypatch.setattr(
+        case.bus, "read_runs", lambda topic, partition, *, first, end: read_runs(other, partition, first=first, end=end)
+    )
+    case.follower.step()
+    assert case.table.rows == [b"new"] * 5
 
 
 def test_a_record_after_a_pause_is_stored_as_soon_as_it_is_published(

@@ -10,6 +10,7 @@ from hypothesis import strategies as hyp
 from bus import Record, RecordRun, SequenceStamp, StoredRecord
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
+from candlewright.wire import bar_columns
 from candlewright.wire.candlewright_pb2 import OHLCV
 from flink_replacement_spark.tables.follower import Taken
 from flink_replacement_spark.tables.published_bars import published_bars
@@ -75,8 +76,10 @@ def test_runs_of_records_have_the_rows_and_moments_of_the_records_themselves(red
     single = bus.read("ohlc", 0, 3, max_records=800)
     runs = TakenRecords(list(bus.read_runs("ohlc", 0, first=3, end=803)))
     assert list(runs) == single
+    decoded = [bar_columns.decode(run.values, run.lengths) for run in bus.read_runs("ohlc", 0, first=3, end=803)]
     moments = {0: (single[0].timestamp_ms, 1)}
     assert published_bars(runs, moments) == published_bars(single, moments)
+    assert published_bars(TakenRecords(runs._runs, decoded), moments) == published_bars(single, moments)
     one, other = (
         Taken(number=0, name="", start={}, end={}, records=records, is_repeat=False, moments=moments).moments_after()
         for records in (runs, single)
