@@ -30,6 +30,8 @@ PAGES_PER_PIECE = 10
 MAX_FAILED_PIECES = 10
 _NOBODY: frozenset[Connection] = frozenset()
 _HISTORICAL = ing.DataRequest.HISTORICAL_OHLC
+_FOUND = Final.OK, ""
+_NOTHING_FOUND = Final.NOT_FOUND, ""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -493,7 +495,7 @@ class HistoricalRequest(Request):
     def verdict(self) -> tuple[Final, str]:
         """The status and error message of a settled request."""
         if not self.failed:
-            return (Final.OK, "") if self.rows else (Final.NOT_FOUND, "")
+            return _FOUND if self.rows else _NOTHING_FOUND
         text = str(self.failed[0][2])
         if self.rows == 0 and all(failure.code is FailureCode.UNKNOWN_TICKER for _, _, failure in self.failed):
             return Final.NOT_FOUND, text

@@ -13,6 +13,8 @@ from broker.slots.venue_book import VenueBook
 from broker.work import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest, joined
 from candlewright.wire import grid
 
+#: The ends of requests without a failure. Looking up a member of an enumeration costs as much as a call.
+_SETTLED = frozenset((Final.OK, Final.NOT_FOUND))
 #: Deadlines of ended requests are removed once there are this many.
 _MANY_DEADLINES = 10_000
 #: Questions that may wait for the driver's answer; beyond this, clients take turns.
@@ -227,7 +229,7 @@ class Lifecycle:
         self._refreshing.discard(request.request_id)
         if isinstance(request, HistoricalRequest):
             # Unfetched parts of an unsettled request do not show what had closed.
-            closed_until = request.closed_until if status in (Final.OK, Final.NOT_FOUND) else 0
+            closed_until = request.closed_until if status in _SETTLED else 0
             board.out.append(
                 PublishRequestDone(
                     request_id=request.request_id,
@@ -262,7 +264,7 @@ class Lifecycle:
 
     def _expected(self, request: HistoricalRequest, status: Final) -> int:
         """The candles that an ended request should have had, including those that a failed request never got."""
-        if status is Final.OK or status is Final.NOT_FOUND:
+        if status in _SETTLED:
             return request.expected
         now = self._board.wall_ns + request.facts.ahead_ns
         missing = sum(

@@ -12,6 +12,8 @@ from broker.slots.free import Peer, QueueKey
 from broker.slots.venue_book import MAX_VENUES, VenueBook
 from broker.work import Job, Piece, Request
 
+_HISTORICAL = Kind.HISTORICAL
+
 
 class Dispatching:
     def __init__(self, board: Board, venues: VenueBook) -> None:
@@ -109,7 +111,7 @@ class Dispatching:
         """Whether pieces of this key may be dispatched. A range is cut only once its venue's page size is known; other
         pieces overtake one that waits for room, for a limited time.
         """
-        if key[1] is not Kind.HISTORICAL:
+        if key[1] is not _HISTORICAL:
             return True
         room = self._board.room
         return (room.waiting is None or not room.is_kept) and self._venues.facts(key[0]).is_known
