@@ -19,6 +19,8 @@ __all__ = ["NO_QUOTE_VOLUME", "NO_TRADE_COUNT", "Bars", "from_trades", "interlea
 
 #: Bits of `Bars.unknown`.
 NO_QUOTE_VOLUME, NO_TRADE_COUNT = 1, 2
+#: So few bars are sorted by two columns in less time than by one number made of them.
+_FEW = 256
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -171,8 +173,8 @@ def roll_up(bars: Bars, period_seconds: int) -> Bars:
 
 def _order(bars: Bars) -> NDArray[np.intp]:
     """The rows by (group, open_time), equal ones as they come."""
-    if not len(bars):
-        return np.empty(0, np.intp)
+    if len(bars) <= _FEW:
+        return np.lexsort((bars.open_time, bars.group))
     # One number with the same order; the rows are usually a few sorted runs, which are merged in one pass.
     number = (bars.open_time - bars.open_time.min()) // (bars.period_seconds * SECOND)
     return np.argsort(bars.group * (number.max() + 1) + number, kind="stable")

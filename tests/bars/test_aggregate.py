@@ -3,13 +3,14 @@ import json
 from collections import defaultdict
 from decimal import Decimal
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bars import Bars, exact, from_trades, merge, roll_up
+from bars import Bars, aggregate, exact, from_trades, merge, roll_up
 from candlewright.wire.grid import SECOND, WEEK_SECONDS, open_containing
 
 Trade = tuple[int, int, int, float, float]  # group, time (ns), id, price, size
@@ -70,7 +71,9 @@ def test_any_batches_merge_to_the_same_bars(trades: list[Trade], data: st.DataOb
     places = data.draw(st.lists(st.integers(0, 3), min_size=len(trades), max_size=len(trades)))
     batches = [[t for t, place in zip(trades, places, strict=True) if place == batch] for batch in range(4)]
     parts = [_bars(batch, 60) for batch in batches if batch]
-    assert _rows(merge(parts)) == _rows(_bars(trades, 60))
+    for few in (0, len(trades)):
+        with patch.object(aggregate, "_FEW", few):
+            assert _rows(merge(parts)) == _rows(_bars(trades, 60))
 
 
 @given(_TRADES, st.sampled_from([60, 300, 3_600, WEEK_SECONDS]))
