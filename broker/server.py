@@ -45,9 +45,11 @@ from core.http import Status
 from core.log import get_logger
 from core.settings import BrokerSettings
 
-#: The most frames read in one round. Their decisions take about as long as Redis takes for a batch, so the loop, Redis
-#: and ingestors work in parallel, each on other jobs; and a flood does not delay the bus and the clock.
-MAX_FRAMES_PER_ROUND = 50
+#: The most frames read in one round, so that a flood does not delay the bus and the clock.
+MAX_FRAMES_PER_ROUND = 1_000
+#: The most while Redis answers soon. Their decisions take about as long as a call, so the loop, Redis and ingestors
+#: work in parallel, each on other jobs. If the disk is slow, few large calls are better.
+FEW_FRAMES_PER_ROUND = 50
 #: The most bytes of these frames, which are in memory together; a single message may exceed it.
 MAX_BYTES_PER_ROUND = 16 << 20
 #: Commands that may wait for the bus; beyond this, no frame is read, which slows ingestors down.
@@ -344,7 +346,8 @@ class BrokerServer:
         is_admitted = True
         messages: list[tuple[Connection, list[bytes]]] = []
         size = 0
-        for _ in range(MAX_FRAMES_PER_ROUND):
+        is_fast = self._leases.took_seconds < SOON_SECONDS
+        for _ in range(FEW_FRAMES_PER_ROUND if is_fast else MAX_FRAMES_PER_ROUND):
             try:
                 if guard is None:
                     connection = receive(_NOW)

@@ -45,6 +45,8 @@ class Lane(Generic[Batch]):
         self._thread: WriterThread[Batch] = WriterThread(name, write, wake)
         self._under_way: tuple[Batch, Pending] | None = None
         self._begun_at = 0.0
+        #: How long the last batch took that the loop sent itself.
+        self.took_seconds = 0.0
 
     @property
     def is_busy(self) -> bool:
@@ -97,7 +99,8 @@ class Lane(Generic[Batch]):
         if not is_written:
             self._thread.submit(batch)
             return None
-        WRITE_SECONDS.observe(time.monotonic() - self._begun_at)
+        self.took_seconds = time.monotonic() - self._begun_at
+        WRITE_SECONDS.observe(self.took_seconds)
         return batch
 
     def close(self, patience_seconds: float) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from broker.events import HistoricalAccepted
-from broker.server import MAX_FRAMES_PER_ROUND, TICK_SECONDS, BrokerServer
+from broker.server import FEW_FRAMES_PER_ROUND, TICK_SECONDS, BrokerServer
 from bus import topics
 from bus.api import partition_of
 from candlewright.wire import candlewright_pb2 as cw
@@ -419,7 +419,9 @@ def test_a_quiet_broker_wakes_rarely_and_a_request_finds_its_clock_as_it_is(
 def test_the_first_jobs_of_a_burst_are_leased_before_the_last_offers_are_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 3 * MAX_FRAMES_PER_ROUND
+    count = 3 * FEW_FRAMES_PER_ROUND
+    # However busy the machine is, Redis counts as fast.
+    monkeypatch.setattr("broker.server.SOON_SECONDS", 60.0)
     leased: list[int] = []
     begin = stage.bus.begin_grant
     monkeypatch.setattr(
@@ -452,4 +454,4 @@ def test_the_first_jobs_of_a_burst_are_leased_before_the_last_offers_are_read(
     gate.set()
     assert len({peer.job().job_id for _ in range(count)}) == count
     first = next(filter(None, leased))
-    assert first <= MAX_FRAMES_PER_ROUND
+    assert first <= FEW_FRAMES_PER_ROUND
