@@ -6,6 +6,8 @@ They are computed once, when a row is tested, not for all retained rows with eve
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from candlewright_cep.binding.expressions import Expression
 from candlewright_cep.matching.blocks import Tail
 from candlewright_cep.matching.foresight import Foresight, Prospects
@@ -17,7 +19,9 @@ class KeptRows:
 
     def __init__(self, first: int, columns: Sequence[Expression]) -> None:
         self.first = first
-        self._columns = {node: (Tail(), Tail()) for node in columns}
+        self._columns = {node: Tail() for node in columns}
+        # Where values are not NULL, once there has been a NULL.
+        self._valid: dict[Expression, Tail] = {}
         self._masks, self._times = Tail(), Tail()
 
     @property
@@ -33,20 +37,21 @@ class KeptRows:
         return self._times.values
 
     def vector(self, node: Expression) -> Vector:
-        values, valid = self._columns[node]
-        return Vector(node.type, values.values, valid.values)
+        valid = self._valid.get(node)
+        return Vector(node.type, self._columns[node].values, None if valid is None else valid.values)
 
     def add(self, columns: Sequence[Vector], masks: Array, times: Array) -> None:
         """Append the values of further rows."""
-        for (values, valid), column in zip(self._columns.values(), columns, strict=True):
+        for (node, values), column in zip(self._columns.items(), columns, strict=True):
+            if column.valid is not None or self._valid:
+                self._valid.setdefault(node, Tail(np.ones(len(values), np.bool_))).add(column.mask)
             values.add(column.values)
-            valid.add(column.mask)
         self._masks.add(masks)
         self._times.add(times)
 
     def forget(self, row: int) -> None:
         """Drop the rows before this one."""
-        for tail in (self._masks, self._times, *(part for pair in self._columns.values() for part in pair)):
+        for tail in (self._masks, self._times, *self._columns.values(), *self._valid.values()):
             tail.forget(row - self.first)
         self.first = row
 
