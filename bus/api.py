@@ -288,8 +288,8 @@ class Log(Protocol):
         also: Iterable[TopicPartition] = (),
         few_records: FewRecords | None = None,
     ) -> dict[TopicPartition, PartitionState]:
-        """The state of each partition of `after`, read in the order of their topics, and then of `also`, once any
-        partition of `after` has a record at or past its offset, or after `timeout_seconds`. With `lives` it raises
+        """The state of each partition of `after` and `also`, all at one moment, once any partition of `after` has a
+        record at or past its offset, or after `timeout_seconds`. With `lives` it raises
         RecordsLost as `read` does.
 
         `few_records` gets the new records of partitions to which only a few have come, so that they need not be read.
@@ -515,10 +515,16 @@ class Bus(Log, Registries, Holds, Groups, Leases, KeyedTables, Budgets, Protocol
     store cannot be reached in time, or temporarily refuses writes (BusRefusing).
     """
 
-    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
+    def commit(
+        self,
+        swaps: Sequence[Swap],
+        records: Mapping[str, Sequence[Record]],
+        *,
+        ends: Mapping[TopicPartition, int] | None = None,
+    ) -> bool:
         """Replace rows, at least one, and append `records` by topic, all in one atomic step. True if that is done,
         perhaps by an earlier call: each row holds its new value. False, with nothing written, if a row holds any other
-        value. Raises BusFull, with nothing written.
+        value, or a partition does not end where `ends` says. Raises BusFull, with nothing written.
         """
         ...
 

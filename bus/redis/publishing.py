@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bus.api import Once, Position, Record, Swap
+from bus.api import Once, Position, Record, Swap, TopicPartition
 from bus.limits import REFUSED, trim_goal
 from bus.redis import appending
 from bus.redis.pending import PendingAppend
@@ -117,12 +117,20 @@ class RedisPublishing(RedisRetention):
         found: list[bytes | None] = self._store.call("MGET", *(_once_key(registry, name) for name in names))
         return found
 
-    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
+    def commit(
+        self,
+        swaps: Sequence[Swap],
+        records: Mapping[str, Sequence[Record]],
+        *,
+        ends: Mapping[TopicPartition, int] | None = None,
+    ) -> bool:
         head: list[Argument] = [int(all(topic in ENDING for topic in records)), len(swaps)]
         for swap in swaps:
             head += (swap.table, swap.key, b"" if swap.old is None else b"=" + swap.old, swap.new, len(swap.put))
             head += (part for row in swap.put.items() for part in row)
             head += (len(swap.delete), *swap.delete)
+        head.append(len(ends or ()))
+        head += (part for (topic, partition), end in (ends or {}).items() for part in (topic, partition, end))
         wanted = {topic: own for topic, own in records.items() if own}
         trimmed: set[str] = set()
         while True:

@@ -172,13 +172,14 @@ class RedisReading(RedisTables):
         wanted: dict[str, dict[int, None]] = {}
         for topic, partition in (*after, *also):
             wanted.setdefault(topic, {})[partition] = None
-        commands = b"".join(self._ask_for_state(topic, tuple(own)) for topic, own in wanted.items())
+        asks = [self._ask_for_state(topic, tuple(own)) for topic, own in wanted.items()]
+        commands = b"".join((pack(("MULTI",)), *asks, pack(("EXEC",))))
         deadline = time.monotonic() + timeout_seconds
         while True:
-            arrived, replies = self._look(commands, len(wanted), after, deadline, with_few=few_records is not None)
+            arrived, replies = self._look(commands, len(asks) + 2, after, deadline, with_few=few_records is not None)
             found = {
                 (topic, partition): state
-                for (topic, own), reply in zip(wanted.items(), replies, strict=True)
+                for (topic, own), reply in zip(wanted.items(), replies[-1], strict=True)
                 for partition, state in zip(own, states_of(reply), strict=True)
             }
             has_come = False

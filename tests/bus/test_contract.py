@@ -657,6 +657,31 @@ def test_states_are_those_after_a_record_has_come(bus: Bus) -> None:
     assert list(found) == [("a", 1), ("b", 0)] and found["b", 0].end == 1
 
 
+def test_states_are_all_of_one_moment(bus: Bus) -> None:
+    """Even if the request for them is so long that the server reads it in several parts."""
+    between = [(f"between {number}", partition) for number in range(4) for partition in range(1_000)]
+    for topic, count in (("a", 1), ("b", 1), *((topic, 1_000) for topic, partition in between if not partition)):
+        bus.create_topic(topic, count)
+    stopping = threading.Event()
+
+    def publish() -> None:
+        while not stopping.is_set():
+            for topic in ("a", "b"):
+                bus.publish(topic, [Record(b"x")])
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    try:
+        ahead = set()
+        for _ in range(100):
+            found = bus.states_after({("a", 0): 0}, 60, also=[*between, ("b", 0)])
+            ahead.add(found["a", 0].end - found["b", 0].end)
+    finally:
+        stopping.set()
+        publisher.join()
+    assert found["b", 0].end > 10 and ahead <= {0, 1}
+
+
 def test_a_wait_and_the_states_after_it_are_one_exchange_with_the_server(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -679,7 +704,7 @@ def test_a_wait_and_the_states_after_it_are_one_exchange_with_the_server(
         assert sent.wait(20)
         bus.publish("a", [Record(b"x")])
         waiter.join(20)
-        assert not waiter.is_alive() and waited == [2] * (end + 1)
+        assert not waiter.is_alive() and len(waited) == end + 1
 
 
 def test_a_wait_brings_records_if_only_a_few_have_come(bus: Bus) -> None:
@@ -763,6 +788,20 @@ def test_a_commit_writes_nothing_where_anything_differs(bus: Bus, swaps: list[Sw
     bus.put("a", {"k": b"1"})
     assert not bus.commit(swaps, {"t": [Record(b"1")]})
     assert bus.items("a") == {"k": b"1"} and bus.state("t")[0].end == 1
+
+
+def test_a_commit_writes_nothing_where_a_partition_ends_elsewhere(bus: Bus) -> None:
+    bus.create_topic("t", 2)
+    bus.publish("t", [Record(b"0", partition=1)])
+    first = [Swap("a", "k", None, b"1", {})], {"t": [Record(b"1", partition=1)]}
+    for ends in ({("t", 1): 0}, {("t", 1): 2}, {("t", 1): 1, ("t", 0): 1}, {("t", 0): 1, ("t", 1): 1}, {("new", 0): 1}):
+        assert not bus.commit(*first, ends=ends)
+    assert not bus.items("a") and [state.end for state in bus.state("t")] == [0, 1]
+    due = {("t", 1): 1, ("t", 0): 0, ("new", 0): 0}
+    assert bus.commit(*first, ends=due)
+    assert bus.commit(*first, ends=due), "its answer was lost"
+    assert not bus.commit([Swap("a", "k", b"0", b"2", {})], first[1], ends={("t", 1): 2})
+    assert bus.items("a") == {"k": b"1"} and [record.value for record in bus.read("t", 1, 0)] == [b"0", b"1"]
 
 
 def test_a_commit_into_a_full_topic_writes_nothing_until_its_readers_continue() -> None:

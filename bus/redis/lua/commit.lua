@@ -2,9 +2,10 @@
 --
 -- ARGV: '1' = at maxmemory too; number of swaps, then for each: table, key, what it must hold ('' = nothing, else '=' .. value),
 --       its new value, number of further rows, key, value, ... of these, number of keys to delete, these keys;
+--       number of ends, then for each: topic, partition, the offset at which it must end;
 --       then for each topic: number of arguments, arguments as of `publish.lua`, whose writer and names do not count here.
 -- Reply: {'P'} if it is done, even by an earlier call; or, with nothing written, {'X'} if a row holds
---        another value, or {place of the topic, the reply of `publish.lua` to it}.
+--        another value or a partition ends elsewhere, or {place of the topic, the reply of `publish.lua` to it}.
 --@ append
 local at = 2
 local function read()
@@ -31,6 +32,10 @@ for place = 1, tonumber(read()) do
 end
 if is_done then
   return { 'P' }
+end
+for _ = 1, tonumber(read()) do
+  local topic, partition = read(), read()
+  is_due = is_due and (call('HGET', 'cw:topic:' .. topic, partition .. ':end') or '0') == read()
 end
 if not is_due then
   return { 'X' }
