@@ -280,6 +280,15 @@ class BarMaker:
         number = self._number.get(ticker)
         return NEVER if number is None else self.states[number].clock
 
+    def closes_none(self, ticker: str, oldest: int, newest: int) -> bool:
+        """Whether trades of these times (ns) neither end a bar of the ticker nor belong to one that has ended."""
+        clock = self.clock(ticker)
+        if clock == NEVER:
+            return False
+        start = open_containing(clock - self.lateness_ns, self.periods[0])
+        end = start + self.periods[0] * SECOND
+        return start <= oldest and newest - self.lateness_ns < end
+
     def mark_gap(self, ticker: str, start: int, end: int) -> None:
         """Trades of [start, end) are missing: overlapping bars are incomplete (published again if they were not)."""
         number, state = self._of(ticker)

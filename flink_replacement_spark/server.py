@@ -40,7 +40,7 @@ from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.prover import Prover
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
-from flink_replacement_spark.spark.conf import QUERIES_SERVING, is_listening, leaves_a_core
+from flink_replacement_spark.spark.conf import is_listening, leaves_a_core
 from flink_replacement_spark.spark.session import Starting, add_vector_functions
 from flink_replacement_spark.tables.deliveries import APPENDED_DELIVERIES
 from flink_replacement_spark.tables.followers import Followers
@@ -183,8 +183,8 @@ class Driver:
         if leaves_a_core(self._settings, partial(cores_of, session), self._stopping.wait):
             return
         self._too_small = (
-            f"the cluster has fewer than {QUERIES_SERVING + 1} cores, so live data runs in micro-batches: start the "
-            "driver again when it has more, or set spark.mode = batch"
+            "the cluster has a single core, so live data runs in micro-batches: start the driver again when it has "
+            "more, or set spark.mode = batch"
         )
         log.warning("cluster_too_small", text=self._too_small)
         self._settings = self._settings.model_copy(update={"spark": spark.model_copy(update={"mode": "batch"})})

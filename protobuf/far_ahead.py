@@ -42,9 +42,11 @@ def checked_ticks(value: bytes, published_ns: int, max_ahead_ns: int) -> tuple[b
 
     Such a trade stays in its record with time 0, so that the others keep their numbers; readers skip it.
     """
-    newest = tick_columns.newest_time(value)
-    if newest is not None and newest[0] <= published_ns + (newest[1] or 0) + max_ahead_ns:
-        return value, ""
+    times = tick_columns.time_range(value)
+    if times is not None:
+        _, newest, exchange_ahead = times
+        if newest <= published_ns + (exchange_ahead or 0) + max_ahead_ns:
+            return value, ""
     try:
         columns = tick_columns.decode(value)
     except BadFrame:

@@ -17,7 +17,7 @@ from bus.origin import announce_origin, settle_origin
 from core.origin import Origin
 from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, remember_plan
 from flink_replacement_spark.engine.checkpoints import TABLE_CHECKPOINTS, SharedCheckpoint
-from flink_replacement_spark.engine.serving import NO_STEP, Step, Steps
+from flink_replacement_spark.engine.steps import NO_STEP, Step, Steps
 from flink_replacement_spark.live.store import StateStore, drop_outdated
 from flink_replacement_spark.triggers.store import PartStore, Stored
 from gateways.numaflow_sources import journal as numaflow_journal
@@ -44,7 +44,7 @@ OF_ONE_KEY = {
     "revision_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
     "serving": ("flink_replacement_spark/engine/serving_query.py", "put_new(TABLE_SERVING, name"),
     "serving_orders": ("flink_replacement_spark/engine/serving.py", "put(_ORDERS, {self.name:"),
-    "serving_runs": ("flink_replacement_spark/engine/serving.py", "put(_RUNS, {self._query_id: self._run_id})"),
+    "serving_runs": ("flink_replacement_spark/engine/steps.py", "put(_RUNS, {self._query_id: self._run_id})"),
     "tick_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
     "trigger_functions": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
     "trigger_costs": ("flink_replacement_spark/triggers/rows.py", "TABLE_TRIGGER_COSTS, {str(plan.owner)"),

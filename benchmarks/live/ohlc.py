@@ -51,11 +51,10 @@ from core.background import spare_startup
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.driver.topics import prepare_topics
-from flink_replacement_spark.engine.serving import NO_STEP, Steps
-from flink_replacement_spark.engine.serving_query import query_id_of
+from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
+from flink_replacement_spark.engine.steps import NO_STEP, Steps
 from flink_replacement_spark.history.merger import SparkMerger
-from flink_replacement_spark.live.query import LIVE_QUERY, prepare_live, serve_live
-from flink_replacement_spark.live.results import LiveHealth
+from flink_replacement_spark.live.query import LIVE_QUERY, live_owners
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.store import StateStore
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, BarTable
@@ -163,9 +162,11 @@ class _Served:
         self._bus = connect(settings.bus)
         self._partitions = self._bus.partitions(bus_topics.TICKS)
         self._ending = threading.Event()
-        self._prepared = prepare_live(session, settings, self._partitions)
-        serve_live(self._prepared, settings, LiveHealth(), stopping=self._ending)
+        chains = [[owner] for owner in live_owners(settings, self._partitions)]
+        self._prepared = ServingQuery(session, settings, LIVE_QUERY, chains=chains)
         self._query_id = query_id_of(self._bus, LIVE_QUERY)
+        on_news = {LIVE_QUERY: lambda steps, done: None}
+        self._prepared.begin(settings.bus.url, {LIVE_QUERY: self._query_id}, on_news, stopping=self._ending)
         self._read_all()
         self._steps_before = self._steps_done()
         self._workers = spark_workers()

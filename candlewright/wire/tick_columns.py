@@ -17,7 +17,7 @@ from candlewright.wire.candlewright_pb2 import Tick, TickBatch
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.varint import read_varint, varint
 
-__all__ = ["TickColumns", "are_sound", "decode", "decode_all", "encode", "newest_time", "reason_against"]
+__all__ = ["TickColumns", "are_sound", "decode", "decode_all", "encode", "reason_against", "time_range"]
 
 _TICKER, _FIRST_SEQUENCE, _TIMESTAMP, _PRICE, _SIZE, _SIDE, _TRADE_ID, _RECEIVED_AT, _CLOCK_AHEAD, _EXCHANGE_AHEAD = (
     range(1, 11)
@@ -99,7 +99,7 @@ def reason_against(bad: int, trades: int) -> str:
 def encode(columns: TickColumns) -> bytes:
     """The serialised TickBatch."""
     parts = [_field(_TICKER, columns.ticker.encode())]
-    # Ahead of the columns, so that `newest_time` need not read them.
+    # Ahead of the columns, so that `time_range` need not read them.
     for number, ahead in ((_EXCHANGE_AHEAD, columns.exchange_ahead), (_CLOCK_AHEAD, columns.clock_ahead)):
         if ahead is not None:
             parts.append(bytes((number << 3 | _VARINT,)) + varint(ahead * 2 if ahead >= 0 else -ahead * 2 - 1))
@@ -157,9 +157,9 @@ def _decoded(value: bytes) -> TickColumns | BadFrame:
         return error
 
 
-def newest_time(data: bytes) -> tuple[int, int | None] | None:
-    """The newest `timestamp` of a TickBatch, and `exchange_ahead`, at a fraction of the cost of `decode`; None if only
-    `decode` can find them.
+def time_range(data: bytes) -> tuple[int, int, int | None] | None:
+    """The oldest and newest `timestamp` of a TickBatch, and `exchange_ahead`, at a fraction of the cost of `decode`;
+    None if only `decode` can find them.
     """
     if len(data) < 2 or data[0] != _TICKER << 3 | _BYTES or data[1] > 0x7F:
         return None
@@ -175,8 +175,12 @@ def newest_time(data: bytes) -> tuple[int, int | None] | None:
     length, start = read
     if length == 0 or length % 8 or start + length > len(data):
         return None
-    newest = int(np.frombuffer(data, _NUMBERS[_TIMESTAMP], length // 8, start).max())
-    return newest, _signed(scalars.get(_EXCHANGE_AHEAD))
+    if length == 8:
+        oldest = newest = int.from_bytes(data[start : start + 8], "little", signed=True)
+    else:
+        times = np.frombuffer(data, _NUMBERS[_TIMESTAMP], length // 8, start)
+        oldest, newest = int(times.min()), int(times.max())
+    return oldest, newest, _signed(scalars.get(_EXCHANGE_AHEAD))
 
 
 def _encode_ids(ids: NDArray[np.bytes_]) -> bytes:

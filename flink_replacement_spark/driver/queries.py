@@ -1,4 +1,4 @@
-"""The driver's three streaming queries: history, live data, triggers."""
+"""The driver's streaming queries: history, live data and, in mode `batch`, triggers."""
 
 import threading
 import time
@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bus import Bus
 from bus import topics as bus_topics
 from core.settings import Settings
+from flink_replacement_spark.driver.one_pass import begin_serving, prepare_serving
 from flink_replacement_spark.driver.standby import Prepared
 from flink_replacement_spark.driver.vitals import Reading
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
@@ -19,13 +20,7 @@ from flink_replacement_spark.engine.serving_query import ServingQuery
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.query import HISTORY_QUERY, make_writer, start_history_query
 from flink_replacement_spark.history.writer import Health
-from flink_replacement_spark.live.query import (
-    LIVE_QUERY,
-    prepare_live,
-    serve_live,
-    settle_live_mode,
-    start_live_query,
-)
+from flink_replacement_spark.live.query import LIVE_QUERY, settle_live_mode, start_live_query
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.spark.conf import checkpoint_of
 from flink_replacement_spark.tables.locks import TableLocks
@@ -33,8 +28,6 @@ from flink_replacement_spark.triggers.query import (
     TRIGGERS_QUERY,
     TriggerHealth,
     held_for_triggers,
-    prepare_triggers,
-    serve_triggers,
     settle_trigger_mode,
     start_trigger_query,
 )
@@ -50,9 +43,8 @@ TOPICS = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS)
 
 
 class Queries:
-    """`watched` are the three once started, in the order of their healths: history, live, triggers.
-
-    `prepared` are those that a standby can start ahead of its term.
+    """`watched`, once started: history, live and, in mode `batch`, triggers. `prepared`: what a standby can start ahead
+    of its term.
     """
 
     def __init__(self, session: SparkSession, settings: Settings, stopping: threading.Event) -> None:
@@ -61,19 +53,12 @@ class Queries:
         self._stopping = stopping
         self._partitions = 0
         self._history_at = 0.0
-        self._serving: dict[str, ServingQuery] = {}
+        self._serving: ServingQuery | None = None
         self.watched: Sequence[WatchedQuery] = ()
         self.history: Health | None = None
         self.live = LiveHealth()
         self.triggers = TriggerHealth()
-        self.prepared = Prepared(
-            {
-                LIVE_QUERY: self._prepare_live,
-                TRIGGERS_QUERY: self._prepare_triggers,
-            }
-            if settings.spark.mode == "continuous"
-            else {}
-        )
+        self.prepared = Prepared({LIVE_QUERY: self._prepare} if settings.spark.mode == "continuous" else {})
 
     @property
     def are_running(self) -> bool:
@@ -86,13 +71,14 @@ class Queries:
 
     @property
     def are_serving(self) -> bool:
-        """Whether every task of the queries that serve has begun."""
-        return all(query.is_serving for query in self._serving.values())
+        """Whether every task that serves has begun."""
+        return self._serving is None or self._serving.is_serving
 
     @property
     def problems(self) -> list[str]:
         found = [query.problem for query in self.watched]
-        return found if self.history is None else [*found, self.history.problem]
+        found += [own.problem for own in (self._serving, self.history) if own is not None]
+        return found
 
     def start(self, settings: Settings, bus: Bus, catalog: Catalog, *, locks: TableLocks) -> None:
         """`settings`: those of the driver's term, whose `bus.url` names it."""
@@ -112,12 +98,12 @@ class Queries:
             lambda: health.batches,
             waits=self._history_waits,
         )
-        live = WatchedQuery("live", lambda: self._start_live(checkpoints[LIVE_QUERY]), lambda: self.live.batches)
+        live = WatchedQuery(LIVE_QUERY, lambda: self._start_live(checkpoints[LIVE_QUERY]), lambda: self.live.batches)
         triggers = WatchedQuery(
-            "triggers", lambda: self._start_triggers(checkpoints[TRIGGERS_QUERY]), lambda: self.triggers.batches
+            TRIGGERS_QUERY, lambda: self._start_triggers(checkpoints[TRIGGERS_QUERY]), lambda: self.triggers.batches
         )
-        self.watched = (history, live, triggers)
-        for query in (live, triggers):
+        self.watched = (history, live) if settings.spark.mode == "continuous" else (history, live, triggers)
+        for query in self.watched[1:]:
             query.start()
 
     def check(self, *, may_start: bool) -> None:
@@ -142,11 +128,14 @@ class Queries:
             bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER),
             held_for_triggers(self._settings, bus, len(ends[bus_topics.TICKS])),
         )
-        for query, health, topic, held in zip(self.watched, healths, TOPICS, holds, strict=True):
+        names = (HISTORY, LIVE_QUERY, TRIGGERS_QUERY)
+        # In mode `continuous`, the query of live data serves triggers as well.
+        watched = (*self.watched, self.watched[-1])[: len(names)]
+        for name, query, health, topic, held in zip(names, watched, healths, TOPICS, holds, strict=True):
             # Without a trigger, no batch runs, and only holds move.
             marker = (health.batches, tuple(sorted(held.items())))
             stepped_at = at - max(0.0, time.time() - health.last_batch_at)
-            yield query.name, Reading(marker, stepped_at, ends[topic], held, query.is_idle)
+            yield name, Reading(marker, stepped_at, ends[topic], held, query.is_idle)
 
     def status(self) -> dict[str, Any]:
         healths = {} if self.history is None else {"history": vars(self.history)}
@@ -161,25 +150,18 @@ class Queries:
 
     def _start_live(self, checkpoint: str) -> StreamingQuery:
         settings = self._settings
-        if settings.spark.mode == "continuous":
-            prepared = self._serving[LIVE_QUERY] = self.prepared.take(LIVE_QUERY, self._partitions)
-            return serve_live(prepared, settings, self.live, stopping=self._stopping)
-        return start_live_query(self._session, settings, self.live, checkpoint=checkpoint)
+        if settings.spark.mode != "continuous":
+            return start_live_query(self._session, settings, self.live, checkpoint=checkpoint)
+        self._serving = self.prepared.take(LIVE_QUERY, self._partitions)
+        return begin_serving(self._serving, settings, self.live, self.triggers, stopping=self._stopping)
 
     def _start_triggers(self, checkpoint: str) -> StreamingQuery:
-        settings = self._settings
-        if settings.spark.mode == "continuous":
-            prepared = self._serving[TRIGGERS_QUERY] = self.prepared.take(TRIGGERS_QUERY, self._partitions)
-            return serve_triggers(prepared, settings, self.triggers, stopping=self._stopping)
         return start_trigger_query(
-            self._session, settings, self.triggers, checkpoint=checkpoint, partitions=self._partitions
+            self._session, self._settings, self.triggers, checkpoint=checkpoint, partitions=self._partitions
         )
 
-    def _prepare_live(self, partitions: int) -> ServingQuery:
-        return prepare_live(self._session, self._settings, partitions)
-
-    def _prepare_triggers(self, partitions: int) -> ServingQuery:
-        return prepare_triggers(self._session, self._settings, partitions)
+    def _prepare(self, partitions: int) -> ServingQuery:
+        return prepare_serving(self._session, self._settings, partitions)
 
 
 def restore_checkpoints(session: SparkSession, bus: Bus, checkpoints: Mapping[str, str]) -> None:

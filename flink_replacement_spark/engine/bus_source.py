@@ -63,6 +63,15 @@ NOTHING_KNOWN: KnownRecords = MappingProxyType({})
 LIVES = "lives"
 
 
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A record at or past one of the offsets `after`, for at most `seconds`; and the states of `also`, too."""
+
+    after: Mapping[TopicPartition, int]
+    seconds: float
+    also: Sequence[TopicPartition] = ()
+
+
 @dataclass
 class RangesPartition(InputPartition):
     ranges: tuple[Range, ...]

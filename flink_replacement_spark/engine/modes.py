@@ -13,8 +13,8 @@ from bus import Bus
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, Positions, remember_plan
 from flink_replacement_spark.engine.checkpoints import CheckpointFolder, SharedCheckpoint
-from flink_replacement_spark.engine.serving import Owner, Step, Steps
 from flink_replacement_spark.engine.serving_query import TABLE_SERVING
+from flink_replacement_spark.engine.steps import Owner, Step, Steps
 
 __all__ = ["begin_anew", "finish", "merged", "to_batches", "to_serving"]
 

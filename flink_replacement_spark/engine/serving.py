@@ -1,356 +1,436 @@
-"""Tasks that do not end: each serves some owners of bus partitions, and takes their records as they arrive.
+"""Tasks that do not end: each serves some owners of bus partitions (`engine.steps`), and takes their records as they
+arrive.
 
 Such a query has one micro-batch, which lasts as long as the query, so no record waits for a plan, a task or a commit.
-Instead of Spark's log of offsets, a table of steps on the bus records, for each owner, which records a step takes and
-the time that it sees.
-
-A small step is one call to the bus, which atomically writes the step, its results and the state after it, by
-compare-and-set. A step without results need not be written at once: it is written with a later one, within
-`UNWRITTEN_SECONDS` or four times as long if it is small, so that it does not delay results of other owners; until then,
-a task that starts takes its records again. A large step is stored before it has any effect, and then runs under its
-number as a micro-batch does, so its results are published once however often it runs. A starting task repeats the
-newest step unless it was done. A task that Spark gave up but that still runs can only carry out the same steps, or
-finds that it is outdated.
+Two owners of the same records form a chain, which takes one pass: the results of the first one reach the second one in
+memory, and one call to the bus writes both steps. Records that have no results for the first one, it takes a little
+later, many at once, so that the second one need not wait for it. If the second one takes long or fails, it is served
+apart until it is well again.
 """
 
 import json
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, Self
+from typing import Any
 
 import pyarrow as pa
 
-from bus import Bus, KeyedTables, Swap
+from bus import KeyedTables, Lives, StoredRecord, TopicPartition
 from candlewright.wire.errors import BusError, BusUnavailable
 from core.background import collect_rarely, loading, start_thread, switch_often
 from core.log import get_logger
-from flink_replacement_spark.engine.bus_source import Positions, worker_bus
-from flink_replacement_spark.engine.writes import Outdated, Together, Writes
+from flink_replacement_spark.engine.bus_source import Awaited, KnownRecords, read_range, worker_bus
+from flink_replacement_spark.engine.steps import (
+    SMALL_RECORDS,
+    UNWRITTEN_SECONDS,
+    Course,
+    Done,
+    News,
+    Owner,
+    OwnerFailed,
+    Step,
+    Steps,
+    are_small,
+    commit,
+    look,
+)
+from flink_replacement_spark.engine.writes import Outdated
 
-__all__ = ["NO_STEP", "WAIT_SECONDS", "Done", "Held", "Owner", "Reports", "Serving", "Step", "Steps", "serve", "task"]
+__all__ = ["Chain", "Reports", "Serving", "serve", "serve_all", "task"]
 
-#: How long (s) an owner waits for records at a time.
-WAIT_SECONDS = 5.0
-#: How long (s) steps without results may not be written; four times as long while they have at most `FEW_RECORDS`.
-UNWRITTEN_SECONDS, FEW_RECORDS, _FEW_TIMES = 0.25, 50, 4
 #: How long (s) a failing task waits for the current steps of its other owners.
 _END_SECONDS = 2.0
-#: How often (s) an owner reports to the bus which records it no longer needs.
-_HOLD_SECONDS = 1.0
-#: A step with more records is stored before it runs.
-_SMALL_RECORDS = 1_000
-#: Suspended triggers in one report.
-_NAMED = 100
-
-
-@dataclass(frozen=True)
-class Step:
-    """Records from `start` to `end` (exclusive), by topic and partition; `now_ns`: the wall clock for the step."""
-
-    number: int
-    start: Mapping[str, Positions]
-    end: Mapping[str, Positions]
-    now_ns: int = 0
-
-    @cached_property
-    def records(self) -> int:
-        """The number of records in the step."""
-        return sum(
-            max(0, end - self.start[topic].get(partition, 0))
-            for topic, own in self.end.items()
-            for partition, end in own.items()
-        )
-
-    @cached_property
-    def packed(self) -> bytes:
-        return json.dumps([self.number, self.start, self.end, self.now_ns]).encode()
-
-    @classmethod
-    def unpacked(cls, content: bytes) -> "Step":
-        return cls(*json.loads(content))
-
-
-#: Query id -> id of its newest run.
-_RUNS = "serving_runs"
-#: Query -> run, term and query id of what its tasks serve.
+#: Query -> run, term and query ids of what its tasks serve.
 _ORDERS = "serving_orders"
 #: How often a task without orders looks for them.
 _LOOK_SECONDS = 0.2
+#: How long (s) an owner that has failed waits before it continues, at first and at most.
+_FIRST_REST_SECONDS, _MAX_REST_SECONDS = 0.5, 15.0
+#: The most records that are taken later.
+_LATER_RECORDS = 50
+#: How long (s) results are not passed on after others have published to their partition.
+_SHARED_SECONDS = 60.0
+#: The most records that are read once for both owners.
+_SHARED_RECORDS = 250
+#: How long (s) an owner that is served apart waits for records at a time.
+_APART_SECONDS = 0.5
+#: Suspended triggers in one report.
+_NAMED = 100
 log = get_logger()
 
-#: The step before an owner's first one.
-NO_STEP = Step(-1, {}, {})
+#: Owners of the same records; results of the first one are records of the second one, if there is one.
+Chain = Sequence[Owner]
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The result of a step: `counts` by name, and triggers that it suspended, with the reason."""
+def serve(
+    chain: Chain,
+    steps: Mapping[str, Steps],
+    stopping: threading.Event,
+    *,
+    on_done: Callable[[str, Done], object],
+    on_problem: Callable[[Owner, str], object] = lambda owner, problem: None,
+) -> None:
+    """Serve the owners until `stopping` is set. `steps`: by query. Raises the error of a failed step; another call
+    continues with that step.
 
-    counts: Mapping[str, int] = field(default_factory=dict)
-    suspended: Mapping[str, str] = field(default_factory=dict)
-
-
-class Held:
-    """The hold on an owner's untaken records. `former`: the name of a previous reader."""
-
-    def __init__(self, bus: Bus, reader: str, former: str = "") -> None:
-        self._bus = bus
-        self._reader = reader
-        self._former = former
-        self._at: Mapping[str, Positions] = {}
-        self._held: dict[str, Positions] = {}
-        self._held_at = -_HOLD_SECONDS
-
-    def first(self, topic: str, partitions: Iterable[int]) -> Positions:
-        """Where an owner without steps begins: at the hold, else at the oldest record."""
-        if (known := self._at.get(topic)) is not None:
-            return known
-        held = self._bus.holds(topic, self._former) | self._bus.holds(topic, self._reader)
-        states = self._bus.state(topic)
-        found = {p: min(states[p].end, max(states[p].first, held.get(p, 0))) for p in partitions}
-        self._bus.hold(topic, self._reader, found)
-        self._at = {**self._at, topic: {str(p): offset for p, offset in found.items()}}
-        return self._at[topic]
-
-    def move(self, at: Mapping[str, Positions], *, at_once: bool = False) -> None:
-        """Release all records before `at`; written to the bus within a second."""
-        self._at = at
-        if at_once or self.seconds_left(1.0) <= 0:
-            for topic, positions in at.items():
-                if positions != self._held.get(topic):
-                    self._bus.hold(topic, self._reader, {int(p): offset for p, offset in positions.items()})
-            self._held = dict(at)
-            self._held_at = time.monotonic()
-
-    def seconds_left(self, longest: float) -> float:
-        """Seconds until the hold must be written to the bus; `longest` if it is up to date."""
-        if self._at == self._held:
-            return longest
-        return min(longest, max(0.0, self._held_at + _HOLD_SECONDS - time.monotonic()))
+    `on_problem`: called with why the second owner is not served, and with an empty text once it is.
+    """
+    lives, ends = Lives(), _Ends()
+    while not stopping.is_set():
+        for each in steps.values():
+            each.check_run()
+        courses = [Course(owner, steps[owner.query], on_done) for owner in chain]
+        try:
+            _Pass(courses, lives, ends, stopping, on_problem).run()
+        except OwnerFailed as failed:
+            assert failed.__cause__ is not None
+            raise failed.__cause__ from None
+        except Outdated as error:
+            log.warning("step_outdated", owner=chain[0].name, error=str(error))
 
 
-class Owner(Protocol):
-    """A unit of serving: the records of one bus partition, or of several that triggers take together."""
+class _Pass:
+    """Serves a chain from its newest steps on the bus."""
 
-    @property
-    def name(self) -> str: ...
+    def __init__(
+        self,
+        courses: Sequence[Course],
+        lives: Lives,
+        ends: "_Ends",
+        stopping: threading.Event,
+        on_problem: Callable[[Owner, str], object],
+    ) -> None:
+        self._first, *others = courses
+        self._second = others[0] if others else None
+        self._lives = lives
+        self._stopping = stopping
+        self._on_problem = on_problem
+        self._apart: _Apart | None = None
+        self._later = _Later()
+        self._ends = ends
+        ends.forget()
 
-    def of(self, url: str, query_id: str) -> Self:
-        """The same for this query, over an address that names the driver's term."""
-        ...
+    def run(self) -> None:
+        """Until `stopping` is set, or another task has advanced. Raises BusError, or OwnerFailed of the first owner."""
+        self._first.complete()
+        try:
+            if self._second is not None:
+                with self._separating():
+                    self._second.complete()
+            while not self._stopping.is_set():
+                second = self._joined()
+                with self._separating():
+                    awaited = [self._later.past(self._first.awaits())]
+                    if second is not None:
+                        awaited.append(second.awaits())
+                    news = look(self._first.bus, awaited, self._lives)
+                    if self._stopping.is_set() or not self._turn(second, awaited[-1], news):
+                        return
+        except Outdated as error:
+            log.warning("step_outdated", owner=self._first.owner.name, error=str(error))
+        finally:
+            if self._apart is not None:
+                self._apart.stop()
 
-    def is_done(self, step: Step) -> bool:
-        """Whether all effects of the step are on the bus, so it need not run again."""
-        ...
+    def _joined(self) -> Course | None:
+        """The second owner, unless it is served apart. Raises Outdated if it was, and another task has advanced."""
+        if self._apart is not None and (course := self._apart.ended()) is not None:
+            self._apart, self._second = None, course
+        if self._apart is None and self._second is not None and self._second.is_heavy:
+            self._apart = _Apart(self._second, self._stopping, self._on_problem)
+        return self._second if self._apart is None else None
 
-    def resume(self, step: Step) -> None:
-        """Read the state that `step`, or the one after it if that is done, begins with. Until then, the owner's task
-        does not count as serving.
-        """
-        ...
+    @contextmanager
+    def _separating(self) -> Iterator[None]:
+        """Have an error of the second owner stop only that one."""
+        try:
+            yield
+        except OwnerFailed as failed:
+            if failed.course is not self._second:
+                raise
+            self._apart = _Apart(self._second, self._stopping, self._on_problem, failed.__cause__)
 
-    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
-        """The step after `before`, which is done. Waits up to WAIT_SECONDS and `longest_seconds` for records; None
-        without any.
+    def _turn(self, second: Course | None, awaited: Awaited, news: News) -> bool:
+        """Carry out the next steps; False if another task has advanced. `awaited`: by the second owner."""
+        first, later = self._first, self._later
+        planned = first.take(news)
+        if planned is not None and planned.records > SMALL_RECORDS:
+            self._ends.forget()
+            later.clear()
+            return first.carry_out(planned)
+        given = None if second is None else second.owner.given
+        self._ends.see(given, news)
+        ran: list[Course] = []
+        ends: Mapping[TopicPartition, int] = {}
+        if planned is not None and second is not None:
+            news = self._completed(planned, news)
+        is_quiet = planned is not None and self._is_quiet(planned, news)
+        if planned is not None and not is_quiet:
+            self._run_first(planned, news)
+            ran.append(first)
+            if given is not None and self._ends.may_pass(awaited.after.get(given)) and first.is_small:
+                ends = {given: news.states[given].end}
+                news = news.and_results(given, first.results(given[0]))
+        if second is not None:
+            try:
+                then = second.take(news)
+                # A large one is carried out apart.
+                if then is not None and then.records <= SMALL_RECORDS:
+                    second.run(then, news.few_records)
+                    ran.append(second)
+            except OwnerFailed:
+                commit(ran)
+                raise
+        if planned is not None and is_quiet:
+            later.add(news.of(planned))
+            if later.is_due or first.is_due:
+                if second in ran and second.has_results:
+                    if not commit(ran):
+                        return False
+                    ran = []
+                self._run_first(planned, news)
+                ran.append(first)
+        results = len(first.results(given[0])) if given is not None and first in ran else 0
+        self._ends.expect(results)
+        return self._commit(ran, ends if second in ran and results else {}, results)
 
-        `written`: the newest step on the bus, if it is an earlier one; records after it must be held.
-        """
-        ...
+    def _completed(self, planned: Step, news: News) -> News:
+        """With the new records of the step unless they are many, since both owners take them."""
+        missing: dict[TopicPartition, tuple[int, int]] = {}
+        for topic, own in planned.end.items():
+            for partition, end in own.items():
+                place = topic, int(partition)
+                first = self._later.end_of(place, planned.start[topic].get(partition, 0))
+                if first < end and place not in news.few_records:
+                    missing[place] = first, end - 1
+        if not missing or sum(last + 1 - first for first, last in missing.values()) > _SHARED_RECORDS:
+            return news
+        found = {
+            place: [record for part in read_range(self._first.bus, *place, first=first, last=last) for record in part]
+            for place, (first, last) in missing.items()
+        }
+        return News(news.states, {**news.few_records, **found})
 
-    def run(self, step: Step, writes: Writes | None = None) -> Done:
-        """Carry out the step; may be repeated. `writes`: how to write; by default each call at once."""
-        ...
+    def _is_quiet(self, planned: Step, news: News) -> bool:
+        """Whether the step would have no results. Its new records must be known."""
+        found = [record for records in news.of(planned).values() for record in records]
+        return self._later.count + len(found) == planned.records and self._first.is_quiet(found)
+
+    def _run_first(self, planned: Step, news: News) -> None:
+        self._later.add(news.of(planned))
+        self._first.run(planned, self._later.known)
+        if planned.records:
+            self._later.clear()
+
+    def _commit(self, ran: Sequence[Course], ends: Mapping[TopicPartition, int], results: int) -> bool:
+        if ends and not are_small(ran):
+            after = {place: end + results for place, end in ends.items()}
+            is_done = commit(ran[:1], ends) and commit(ran[1:], after)
+        else:
+            is_done = commit(ran, ends)
+        if ends and not is_done:
+            self._ends.note_others()
+        return is_done
 
 
-class Unwritten:
-    """The steps without results since one was written: where they `start`, and when they must be written."""
+class _Later:
+    """Records that the first owner takes later, all at once, because they have no results."""
 
     def __init__(self) -> None:
-        self.start: Mapping[str, Positions] = {}
-        self._since = self._due = math.inf
-        self._records = 0
+        self._known: dict[TopicPartition, list[StoredRecord]] = {}
+        self._due = math.inf
 
-    def add(self, step: Step) -> None:
-        if not self.start:
-            self.start = step.start
-            self._since = time.monotonic()
-        self._records += step.records
-        self._due = self._since + UNWRITTEN_SECONDS * (_FEW_TIMES if self._records <= FEW_RECORDS else 1)
+    @property
+    def known(self) -> KnownRecords:
+        return self._known
 
-    def must_be_written(self) -> None:
-        self._due = 0.0
-
-    def may_wait(self, step: Step) -> bool:
-        """Whether this step need not be written yet."""
-        return bool(step.records or self.start) and not self.is_due
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._known.values()))
 
     @property
     def is_due(self) -> bool:
-        return time.monotonic() >= self._due
+        return time.monotonic() >= self._due or self.count > _LATER_RECORDS
 
-    @property
-    def seconds_left(self) -> float:
-        return max(0.0, self._due - time.monotonic())
+    def add(self, found: KnownRecords) -> None:
+        for place, records in found.items():
+            own = self._known.setdefault(place, [])
+            # In a step that is run after all, they were added before.
+            own += [record for record in records if not own or record.offset > own[-1].offset]
+        if self.count:
+            self._due = min(self._due, time.monotonic() + UNWRITTEN_SECONDS)
+
+    def clear(self) -> None:
+        self._known, self._due = {}, math.inf
+
+    def past(self, awaited: Awaited) -> Awaited:
+        """What is to be waited for besides these records."""
+        after = {place: self.end_of(place, offset) for place, offset in awaited.after.items()}
+        return Awaited(after, min(awaited.seconds, max(0.0, self._due - time.monotonic())), awaited.also)
+
+    def end_of(self, place: TopicPartition, offset: int) -> int:
+        """Where the records after these start; `offset` if there are none of the partition."""
+        own = self._known.get(place)
+        return max(offset, own[-1].offset + 1) if own else offset
 
 
-class Steps:
-    """The newest step of each owner of a query. `run_id`: the run in which steps are taken; see `begin_run`."""
+class _Ends:
+    """Where the partition ends whose records are the first owner's results, and whether others publish to it: then
+    results are not passed on for a while, because the call fails that writes them after a record of others.
+    """
 
-    def __init__(self, bus: Bus, query_id: str, run_id: str = "") -> None:
-        self._bus = bus
-        self._table = f"steps:{query_id}"
-        self._query_id = query_id
-        self._run_id = run_id.encode()
-
-    def begin_run(self) -> None:
-        """Begin a new run; from now on, tasks of earlier runs have no effect."""
-        self._bus.put(_RUNS, {self._query_id: self._run_id})
-
-    def check_run(self) -> None:
-        """Raises BusError in a task of an earlier run."""
-        if self._run_id and self._bus.get(_RUNS, [self._query_id]) != [self._run_id]:
-            raise BusError(f"query {self._query_id} has been started again in the meantime")
-
-    def newest(self, owner: str) -> Step:
-        (found,) = self._bus.get(self._table, [owner])
-        return NO_STEP if found is None else Step.unpacked(found)
-
-    def advance(self, owner: str, before: Step, after: Step) -> Step:
-        """Plan the step after `before`; returns `after`, or the step that another task has planned instead."""
-        if self._bus.replace(self._table, owner, _row_of(before), new=after.packed):
-            return after
-        found = self.newest(owner)
-        if found.number <= before.number:
-            raise _lost(owner, before, found)
-        return found
-
-    def begin(self) -> Together:
-        """A writer for the steps of one owner, one after the other."""
-        return Together(self._bus)
-
-    def carry_out(
-        self, owner: Owner, before: Step, after: Step, *, together: Together, unwritten: Unwritten | None = None
-    ) -> tuple[Step | None, Done] | None:
-        """Carry out `after`; returns what is now on the bus if that has changed, and the result. None if another task
-        has advanced: then nothing was done, or the step that it planned is still to do. `before` is the step on the
-        bus, and `unwritten` what was carried out since. If only the clock moves, nothing is written; and a step without
-        results only once it is due.
-        """
-        if after.records > _SMALL_RECORDS:
-            together.forget()
-            is_planned = self.advance(owner.name, before, after) == after
-            return (after, owner.run(after)) if is_planned else None
-        together.begin(
-            may_wait=before.number >= 0 and unwritten is not None and unwritten.may_wait(after),
-            follows_unwritten=unwritten is not None and bool(unwritten.start),
-        )
-        done = owner.run(after, together)
-        if unwritten is not None and unwritten.start:
-            after = replace(after, start=unwritten.start)
-        if together.is_empty and (not after.records or together.may_wait):
-            together.pass_over()
-            return None, done
-        plans = [Swap(self._table, owner.name, _row_of(before), after.packed, {})]
-        if self._run_id:
-            plans.append(Swap(_RUNS, self._query_id, self._run_id, self._run_id, {}))
-        if together.commit(plans):
-            return after, done
-        found = self.newest(owner.name)
-        if found != before and found.number <= before.number:
-            raise _lost(owner.name, before, found)
-        return None
-
-    def put(self, owner: str, step: Step) -> None:
-        """Set the step of an owner that no task serves."""
-        self._bus.put(self._table, {owner: step.packed})
-
-    def all(self) -> dict[str, Step]:
-        return {owner: Step.unpacked(content) for owner, content in self._bus.items(self._table).items()}
+    def __init__(self) -> None:
+        self._end: int | None = None
+        self._shared_until = -math.inf
 
     def forget(self) -> None:
-        self._bus.delete(self._table, list(self._bus.items(self._table)))
+        self._end = None
+
+    def note_others(self) -> None:
+        """Others have published to the partition."""
+        self._shared_until = time.monotonic() + _SHARED_SECONDS
+
+    def see(self, place: TopicPartition | None, news: News) -> None:
+        state = None if place is None else news.states.get(place)
+        if state is not None and self._end is not None and state.end != self._end:
+            self.note_others()
+        self._end = None if state is None else state.end
+
+    def may_pass(self, taken_to: int | None) -> bool:
+        """Whether results follow directly on what was taken."""
+        return self._end is not None and self._end == taken_to and time.monotonic() >= self._shared_until
+
+    def expect(self, results: int) -> None:
+        """So many results are published."""
+        self._end = None if self._end is None else self._end + results
 
 
-def _row_of(step: Step) -> bytes | None:
-    return None if step.number < 0 else step.packed
+class _Apart:
+    """Serves an owner on a thread of its own, while it is heavy or after it has failed with `error`."""
+
+    def __init__(
+        self,
+        course: Course,
+        stopping: threading.Event,
+        on_problem: Callable[[Owner, str], object],
+        error: BaseException | None = None,
+    ) -> None:
+        self._course = course
+        self._chain_stopping = stopping
+        self._on_problem = on_problem
+        self._stopping = threading.Event()
+        self._is_outdated = False
+        self._failures: list[BaseException] = []
+        self._thread = start_thread(
+            f"{course.owner.query}-{course.owner.name}", partial(self._run, error), on_failure=self._failures.append
+        )
+
+    def ended(self) -> Course | None:
+        """The owner's course, once it is well. Raises what ended the thread otherwise."""
+        if self._thread.is_alive():
+            return None
+        for failure in self._failures:
+            raise failure
+        if self._is_outdated:
+            raise Outdated("another task has advanced")
+        return self._course
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    @property
+    def _must_stop(self) -> bool:
+        return self._stopping.is_set() or self._chain_stopping.is_set()
+
+    def _run(self, error: BaseException | None) -> None:
+        rest = _FIRST_REST_SECONDS
+        while not self._must_stop:
+            try:
+                if error is not None:
+                    self._rest(error, rest)
+                    rest = min(2 * rest, _MAX_REST_SECONDS)
+                    self._course = self._course.anew()
+                    self._on_problem(self._course.owner, "")
+                self._serve()
+            except OwnerFailed as failed:
+                error = failed.__cause__
+            except Outdated:
+                self._is_outdated = True
+                return
+            else:
+                return
+
+    def _rest(self, error: BaseException, seconds: float) -> None:
+        owner = self._course.owner
+        log.error("owner_failed", query=owner.query, owner=owner.name, error=f"{type(error).__name__}: {error}")
+        self._on_problem(owner, f"{type(error).__name__}: {error}")
+        self._stopping.wait(seconds)
+
+    def _serve(self) -> None:
+        lives = Lives()
+        while not self._must_stop:
+            awaited = self._course.awaits()
+            news = look(self._course.bus, [replace(awaited, seconds=min(awaited.seconds, _APART_SECONDS))], lives)
+            if not _advance(self._course, news):
+                raise Outdated("another task has advanced")
+            if not self._course.is_heavy:
+                return
 
 
-def _lost(owner: str, before: Step, found: Step) -> BusError:
-    return BusError(f"the bus has lost steps of owner {owner}: {found.number} is the newest, not {before.number}")
-
-
-def serve(owner: Owner, steps: Steps, stopping: threading.Event, *, on_done: Callable[[Done], object]) -> None:
-    """Serve the owner until `stopping` is set. Raises the error of a failed step; another call continues with that
-    step.
-    """
-    while not stopping.is_set():
-        steps.check_run()
-        step = steps.newest(owner.name)
-        try:
-            if step.number >= 0 and not owner.is_done(step):
-                on_done(owner.run(step))
-            _serve_from(step, owner, steps, stopping, on_done)
-        except Outdated as error:
-            log.warning("step_outdated", owner=owner.name, step=step.number, error=str(error))
-
-
-def _serve_from(
-    step: Step, owner: Owner, steps: Steps, stopping: threading.Event, on_done: Callable[[Done], object]
-) -> None:
-    """Also ends when another task has taken over the owner."""
-    together, written, unwritten = steps.begin(), step, Unwritten()
-    while not stopping.is_set():
-        planned = owner.next(step, written=written, longest_seconds=unwritten.seconds_left)
-        if unwritten.start and (planned.records > _SMALL_RECORDS if planned else unwritten.is_due):
-            # Only the steps that have not been written.
-            unwritten.must_be_written()
-            planned = Step(step.number + 1, step.end, step.end, step.now_ns)
-        if planned is None or stopping.is_set():
-            continue
-        found = steps.carry_out(owner, written, planned, together=together, unwritten=unwritten)
-        if found is None:
-            return
-        row, done = found
-        if row is not None:
-            step = written = row
-            unwritten = Unwritten()
-        elif planned.records:
-            step = planned
-            unwritten.add(planned)
-        else:
-            step = replace(step, now_ns=planned.now_ns)
-        on_done(done)
+def _advance(course: Course, news: News) -> bool:
+    """Carry out the owner's next step; False if another task has advanced."""
+    planned = course.take(news)
+    if planned is None:
+        return True
+    if planned.records > SMALL_RECORDS:
+        return course.carry_out(planned)
+    course.run(planned, news.few_records)
+    return commit([course])
 
 
 # ---- a task
 class _Tally:
-    """The results of a task's owners since it began."""
+    """The results of a task's owners since it began, by query, and why some are not served."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-        self._suspended: dict[str, str] = {}
-        self.steps = 0
+        self._steps: Counter[str] = Counter()
+        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self._suspended: dict[str, dict[str, str]] = defaultdict(dict)
+        self._problems: dict[str, str] = {}
 
-    def add(self, done: Done) -> None:
+    def add(self, query: str, done: Done) -> None:
         with self._lock:
-            self.steps += 1
-            self._counts.update(done.counts)
-            self._suspended |= done.suspended
-            for trigger_id in list(self._suspended)[:-_NAMED]:
-                del self._suspended[trigger_id]
+            self._steps[query] += 1
+            self._counts[query].update(done.counts)
+            suspended = self._suspended[query]
+            suspended |= done.suspended
+            for trigger_id in list(suspended)[:-_NAMED]:
+                del suspended[trigger_id]
+
+    def note(self, owner: Owner, problem: str) -> None:
+        with self._lock:
+            name = f"{owner.query} of partition {owner.name}"
+            if problem:
+                self._problems[name] = problem
+            else:
+                self._problems.pop(name, None)
 
     def packed(self) -> bytes:
         with self._lock:
-            told = {"steps": self.steps, "counts": self._counts, "suspended": self._suspended, "at": time.time()}
-            return json.dumps(told).encode()
+            told = {
+                query: {"steps": steps, "counts": self._counts[query], "suspended": self._suspended[query]}
+                for query, steps in self._steps.items()
+            }
+            return json.dumps({"queries": told, "problems": self._problems, "at": time.time()}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,60 +451,61 @@ class Serving:
     def table(self) -> str:
         return f"served:{self.name}"
 
-    def begin(self, url: str, query_id: str) -> None:
-        """Let the tasks serve this query over `url`, which names the term; tasks of earlier runs no longer have any
-        effect.
+    def begin(self, url: str, query_ids: Mapping[str, str]) -> None:
+        """Let the tasks serve these queries over `url`, which names the term; tasks of earlier runs no longer have any
+        effect. `query_ids`: by name.
         """
         bus = worker_bus(url)
-        Steps(bus, query_id, self.run_id).begin_run()
-        bus.put(_ORDERS, {self.name: json.dumps([self.run_id, url.partition("#")[2], query_id]).encode()})
+        for query_id in query_ids.values():
+            Steps(bus, query_id, self.run_id).begin_run()
+        bus.put(_ORDERS, {self.name: json.dumps([self.run_id, url.partition("#")[2], query_ids]).encode()})
 
-    def orders(self) -> tuple[str, str]:
-        """Address and query id, once `begin` was called."""
+    def orders(self) -> tuple[str, dict[str, str]]:
+        """Address and query ids, once `begin` was called."""
         while True:
             # The driver of a standby waits for its bus as well.
             with suppress(BusUnavailable):
                 (found,) = worker_bus(self.url).get(_ORDERS, [self.name])
                 if found is not None:
-                    run_id, term, query_id = json.loads(found)
+                    run_id, term, query_ids = json.loads(found)
                     if run_id == self.run_id:
-                        return f"{self.url.partition('#')[0]}#{term}", query_id
+                        return f"{self.url.partition('#')[0]}#{term}", query_ids
             time.sleep(_LOOK_SECONDS)
 
 
-def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def task(serving: Serving, chains: Sequence[Chain]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A task's function; each task gets one row, with its number as `value`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for value in batch.column("value").to_pylist():
-                serve_all(serving, value % serving.tasks, owners)
+                serve_all(serving, value % serving.tasks, chains)
         yield from ()
 
     return run
 
 
-def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
-    """Serve the owners of task `number`, each on a thread, until one fails; raises its error."""
+def serve_all(serving: Serving, number: int, chains: Sequence[Chain]) -> None:
+    """Serve the owners of task `number`, each chain on a thread, until one fails; raises its error."""
     switch_often()
     collect_rarely()
-    url, query_id = serving.orders()
+    url, query_ids = serving.orders()
     bus = worker_bus(url)
-    steps = Steps(bus, query_id, serving.run_id)
-    served = [owner.of(url, query_id) for owner in owners[number :: serving.tasks]]
+    steps = {query: Steps(bus, query_id, serving.run_id) for query, query_id in query_ids.items()}
+    served = [[owner.of(url, query_ids[owner.query]) for owner in chain] for chain in chains[number :: serving.tasks]]
     with loading():
-        for owner in served:
-            owner.resume(steps.newest(owner.name))
+        for chain in served:
+            _resume(chain, steps)
     tally, stopping = _Tally(), threading.Event()
     failures: SimpleQueue[BaseException] = SimpleQueue()
 
     threads = [
         start_thread(
-            f"{serving.name}-{owner.name}",
-            partial(serve, owner, steps, stopping, on_done=tally.add),
+            f"{serving.name}-{chain[0].name}",
+            partial(serve, chain, steps, stopping, on_done=tally.add, on_problem=tally.note),
             on_failure=failures.put,
         )
-        for owner in served
+        for chain in served
     ]
     try:
         while True:
@@ -439,6 +520,18 @@ def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
         deadline = time.monotonic() + _END_SECONDS
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _resume(chain: Chain, steps: Mapping[str, Steps]) -> None:
+    for owner in chain:
+        try:
+            owner.resume(steps[owner.query].newest(owner.name))
+        except BusError:
+            raise
+        except Exception:
+            # The first step of the second owner raises it again, and does not stop the first owner.
+            if owner is chain[0]:
+                raise
 
 
 class Reports:
@@ -464,20 +557,31 @@ class Reports:
         """The longest time since a task that has begun last reported."""
         return time.monotonic() - min(self._heard.values(), default=time.monotonic())
 
-    def news(self) -> tuple[int, Done]:
-        """The number of steps, and their results, since the last call."""
-        steps, counts = 0, Counter[str]()
-        suspended: dict[str, str] = {}
+    @property
+    def problem(self) -> str:
+        """Why some owner is not served, as a sentence; empty if all are."""
+        found = {name: text for told in self._known.values() for name, text in told["problems"].items()}
+        return next((f"the {name} stopped: {text}" for name, text in found.items()), "")
+
+    def news(self) -> dict[str, tuple[int, Done]]:
+        """By query, the number of steps, and their results, since the last call."""
+        steps: Counter[str] = Counter()
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        suspended: dict[str, dict[str, str]] = defaultdict(dict)
         for key, content in self._bus.items(self._serving.table).items():
             if not key.startswith(f"{self._serving.run_id}/"):
                 continue
             told = json.loads(content)
             if told == self._known.get(key):
                 continue
-            known = self._known.get(key, {"steps": 0, "counts": {}, "suspended": {}})
-            steps += told["steps"] - known["steps"]
-            counts.update({name: count - known["counts"].get(name, 0) for name, count in told["counts"].items()})
-            suspended |= dict(told["suspended"].items() - known["suspended"].items())
+            for query, own in told["queries"].items():
+                known = self._known.get(key, {"queries": {}})["queries"].get(query, _NO_NEWS)
+                steps[query] += own["steps"] - known["steps"]
+                counts[query].update({name: n - known["counts"].get(name, 0) for name, n in own["counts"].items()})
+                suspended[query] |= dict(own["suspended"].items() - known["suspended"].items())
             self._known[key] = told
             self._heard[key] = time.monotonic()
-        return steps, Done(counts, suspended)
+        return {query: (count, Done(counts[query], suspended[query])) for query, count in steps.items()}
+
+
+_NO_NEWS: Mapping[str, Any] = {"steps": 0, "counts": {}, "suspended": {}}

@@ -4,7 +4,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from core.background import start_thread
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
-from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, task
+from flink_replacement_spark.engine.serving import Chain, Reports, Serving, task
 from flink_replacement_spark.engine.sizing import Sizing
+from flink_replacement_spark.engine.steps import Done
 from flink_replacement_spark.spark.conf import STREAMS_POOL, serving_tasks
 
 __all__ = ["TABLE_SERVING", "ServingQuery", "query_id_of"]
@@ -56,11 +57,11 @@ def _interpreted(session: SparkSession) -> Iterator[None]:
 
 
 class ServingQuery:
-    """Runs on return; its tasks wait until `begin`. `owners`: of any query and term."""
+    """Runs on return; its tasks wait until `begin`. `chains`: of owners, of any term."""
 
-    def __init__(self, session: SparkSession, settings: Settings, name: str, *, owners: Sequence[Owner]) -> None:
+    def __init__(self, session: SparkSession, settings: Settings, name: str, *, chains: Sequence[Chain]) -> None:
         self._name, self._context, self._settings = name, session.sparkContext, settings
-        self._most_tasks = len(owners)
+        self._most_tasks = len(chains)
         self._serving = Serving(
             settings.bus.url,
             name,
@@ -70,6 +71,8 @@ class ServingQuery:
         )
         #: Whether each task has reported once since `begin`.
         self.is_serving = False
+        #: Why an owner is not served, while the others are.
+        self.problem = ""
         self._sizing = Sizing(self._serving.tasks)
         # The tasks' positions are on the bus, so the next query does not need Spark's own offsets.
         checkpoint = settings.data_dir / "run" / "serving" / name
@@ -83,7 +86,7 @@ class ServingQuery:
         )
         with _interpreted(session):
             self.query = (
-                numbers.mapInArrow(task(self._serving, owners), "none int")
+                numbers.mapInArrow(task(self._serving, chains), "none int")
                 .writeStream.format("noop")
                 .queryName(name)
                 .option("checkpointLocation", f"file://{Path(checkpoint).absolute()}")
@@ -118,12 +121,17 @@ class ServingQuery:
         self.query.stop()
 
     def begin(
-        self, url: str, query_id: str, on_news: Callable[[int, Done], object], *, stopping: threading.Event
+        self,
+        url: str,
+        query_ids: Mapping[str, str],
+        on_news: Mapping[str, Callable[[int, Done], object]],
+        *,
+        stopping: threading.Event,
     ) -> StreamingQuery:
-        """`on_news` is called with the number of steps since the last call, and their results."""
+        """`on_news`: by query, called with the number of steps since the last call, and their results."""
         reports = Reports(worker_bus(url), self._serving)
         reports.clear()
-        self._serving.begin(url, query_id)
+        self._serving.begin(url, query_ids)
 
         is_cluster = not self._settings.spark.master.startswith("local")
         pause = min(self._serving.interval_seconds, _CORES_SECONDS) if is_cluster else self._serving.interval_seconds
@@ -135,8 +143,10 @@ class ServingQuery:
                     if is_active and is_cluster and self._must_begin_anew():
                         self.query.stop()
                         return
-                    on_news(*reports.news())
+                    for query, news in reports.news().items():
+                        on_news[query](*news)
                     self.is_serving = reports.is_complete
+                    self.problem = reports.problem
                 except (Py4JError, RoleLost):
                     # The driver itself notices that its JVM or its role is lost, and ends.
                     return

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from bus import Bus, Record, Swap
+from bus import Bus, Record, Swap, TopicPartition
 from candlewright.wire.errors import BusError
 
-__all__ = ["Direct", "Outdated", "Together", "Writes"]
+__all__ = ["MOST_BYTES", "NO_ENDS", "Direct", "Outdated", "Together", "Writes", "commit_together"]
 
 #: Larger results are written call by call, because one call blocks the bus for all others until it ends.
-_MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 20
 #: Longer rows are not cached.
 _ROW_BYTES = 1_024
+
+
+NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 class Outdated(BusError):
@@ -90,16 +93,16 @@ class Together:
     may_note = True
 
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+        self.bus = bus
         self._known: dict[tuple[str, str], bytes] = {}
-        self._published: list[tuple[str, Sequence[Record], str, int]] = []
-        self._swaps: list[Swap] = []
+        self.published: list[tuple[str, Sequence[Record], str, int]] = []
+        self.swaps: list[Swap] = []
         self._afterwards: list[Callable[[], object]] = []
         self._may_wait = self._follows_unwritten = False
 
     def begin(self, *, may_wait: bool = False, follows_unwritten: bool = False) -> None:
         """Drop requested writes that were not carried out."""
-        self._published, self._swaps, self._afterwards = [], [], []
+        self.published, self.swaps, self._afterwards = [], [], []
         self._may_wait, self._follows_unwritten = may_wait, follows_unwritten
 
     def forget(self) -> None:
@@ -109,7 +112,7 @@ class Together:
 
     @property
     def may_wait(self) -> bool:
-        return self._may_wait and not self._published
+        return self._may_wait and not self.published
 
     @property
     def follows_unwritten(self) -> bool:
@@ -117,16 +120,16 @@ class Together:
 
     @property
     def is_empty(self) -> bool:
-        return not self._published and not self._swaps
+        return not self.published and not self.swaps
 
     def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]:
         if all((table, key) in self._known for key in keys):
             return [self._known[table, key] for key in keys]
-        return self._bus.get(table, keys)
+        return self.bus.get(table, keys)
 
     def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> None:
         if records:
-            self._published.append((topic, records, writer, number))
+            self.published.append((topic, records, writer, number))
 
     def replace(
         self,
@@ -138,28 +141,25 @@ class Together:
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> bool:
-        self._swaps.append(Swap(table, key, old, new, put or {}, delete))
+        self.swaps.append(Swap(table, key, old, new, put or {}, delete))
         return True
 
     def afterwards(self, call: Callable[[], object]) -> None:
         self._afterwards.append(call)
 
-    def commit(self, plans: Sequence[Swap]) -> bool:
-        """Write everything at once. `plans`: the rows that record this work. False, with nothing written, if another
-        process has written them. Raises BusError.
-        """
-        try:
-            is_done = self._write(plans)
-        except BaseException:
-            self.forget()
-            raise
-        if not is_done:
-            self.forget()
-            return False
-        for swap in (*plans, *self._swaps):
-            self._remember(swap)
-        self.pass_over()
-        return True
+    def results(self, topic: str) -> list[Record]:
+        """What was published to the topic."""
+        return [record for name, own, _, _ in self.published for record in own if name == topic]
+
+    @property
+    def has_results(self) -> bool:
+        """Whether anything was published."""
+        return bool(self.published)
+
+    @property
+    def size(self) -> int:
+        size = sum(len(record.value) for _, records, _, _ in self.published for record in records)
+        return size + sum(len(value) for swap in self.swaps for value in (swap.new, *swap.put.values()))
 
     def pass_over(self) -> None:
         """Skip the commit, because nothing must be written."""
@@ -168,22 +168,16 @@ class Together:
         for call in calls:
             call()
 
-    def _write(self, plans: Sequence[Swap]) -> bool:
-        size = sum(len(record.value) for _, records, _, _ in self._published for record in records)
-        size += sum(len(value) for swap in self._swaps for value in (swap.new, *swap.put.values()))
-        if size <= _MOST_BYTES:
-            records: dict[str, list[Record]] = {}
-            for topic, own, _, _ in self._published:
-                records.setdefault(topic, []).extend(own)
-            return self._bus.commit([*plans, *self._swaps], records)
-        if not self._bus.commit(plans, {}):
-            return False
-        for topic, own, writer, number in self._published:
-            self._bus.publish_as(topic, own, writer=writer, number=number)
-        for swap in self._swaps:
-            if not self._bus.replace(swap.table, swap.key, swap.old, new=swap.new, put=swap.put, delete=swap.delete):
+    def write_each(self) -> None:
+        for topic, own, writer, number in self.published:
+            self.bus.publish_as(topic, own, writer=writer, number=number)
+        for swap in self.swaps:
+            if not self.bus.replace(swap.table, swap.key, swap.old, new=swap.new, put=swap.put, delete=swap.delete):
                 raise Outdated(f"another process has written row {swap.key} of {swap.table}")
-        return True
+
+    def remember(self, plans: Sequence[Swap]) -> None:
+        for swap in (*plans, *self.swaps):
+            self._remember(swap)
 
     def _remember(self, swap: Swap) -> None:
         for key, value in (*swap.put.items(), (swap.key, swap.new)):
@@ -193,3 +187,39 @@ class Together:
                 self._known.pop((swap.table, key), None)
         for key in swap.delete:
             self._known.pop((swap.table, key), None)
+
+
+def commit_together(
+    writes: Sequence[Together], plans: Sequence[Swap], ends: Mapping[TopicPartition, int] = NO_ENDS
+) -> bool:
+    """Write everything at once. `plans`: the rows that record this work. False, with nothing written, if another
+    process has written them, or a partition does not end where `ends` says. Raises BusError.
+    """
+    try:
+        is_done = _write(writes, plans, ends)
+    except BaseException:
+        for each in writes:
+            each.forget()
+        raise
+    for each in writes:
+        if is_done:
+            each.remember(plans)
+            each.pass_over()
+        else:
+            each.forget()
+    return is_done
+
+
+def _write(writes: Sequence[Together], plans: Sequence[Swap], ends: Mapping[TopicPartition, int]) -> bool:
+    bus = writes[0].bus
+    if sum(each.size for each in writes) <= MOST_BYTES:
+        records: dict[str, list[Record]] = {}
+        for each in writes:
+            for topic, own, _, _ in each.published:
+                records.setdefault(topic, []).extend(own)
+        return bus.commit([*plans, *(swap for each in writes for swap in each.swaps)], records, ends=ends)
+    if not bus.commit(plans, {}, ends=ends):
+        return False
+    for each in writes:
+        each.write_each()
+    return True

@@ -267,6 +267,10 @@ class LivePartition:
         if not open_gaps:
             del self._gaps[ticker]
 
+    def closes_none(self, ticker: str, oldest: int, newest: int) -> bool:
+        """As of `BarMaker.closes_none`, for bars of all periods."""
+        return all(maker.closes_none(ticker, oldest, newest) for maker in self._makers_of(ticker))
+
     def want(self, ticker: str, wanted: records.Wanted) -> None:
         """Set what is requested of `ticker`, for trades counted from now on."""
         had_seconds = self._wants_seconds(ticker)

@@ -1,6 +1,5 @@
 """The one streaming query over live trades: bars, ticks to store and gaps of all tickers, on topics; no table."""
 
-import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -17,17 +16,15 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import lives_at, worker_bus, written_lives
 from flink_replacement_spark.engine.micro_batches import start_query
 from flink_replacement_spark.engine.modes import begin_anew, finish, merged, to_batches, to_serving
-from flink_replacement_spark.engine.serving import Done, Step, Steps
-from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
+from flink_replacement_spark.engine.steps import Step, Steps
 from flink_replacement_spark.live.journal import MAX_BYTES
 from flink_replacement_spark.live.results import RESULT_SCHEMA, LiveCounts, LiveHealth
 from flink_replacement_spark.live.rows import process
-from flink_replacement_spark.live.served import LiveOwner, LiveTimes
+from flink_replacement_spark.live.served import LIVE_QUERY, LiveOwner, LiveTimes
 from flink_replacement_spark.live.store import drop_outdated
 
-__all__ = ["LIVE_QUERY", "prepare_live", "serve_live", "settle_live_mode", "start_live_query"]
+__all__ = ["LIVE_QUERY", "live_owners", "settle_live_mode", "start_live_query"]
 
-LIVE_QUERY = "live"
 _RETRY_SECONDS = 2.0
 
 
@@ -63,38 +60,19 @@ def start_live_query(
     return query
 
 
-def prepare_live(session: SparkSession, settings: Settings, partitions: int) -> ServingQuery:
-    """Start the query with tasks that do not end (see `engine.serving`); they wait for `serve_live`."""
-    return ServingQuery(session, settings, LIVE_QUERY, owners=_owners(settings, "", partitions))
-
-
-def serve_live(
-    prepared: ServingQuery, settings: Settings, health: LiveHealth, *, stopping: threading.Event
-) -> StreamingQuery:
-    bus = worker_bus(settings.bus.url)
-    query_id = query_id_of(bus, LIVE_QUERY)
-
-    def add(steps: int, done: Done) -> None:
-        health.add(LiveCounts(**done.counts), steps)
-
-    query = prepared.begin(settings.bus.url, query_id, add, stopping=stopping)
-    drop_outdated(bus, query_id)
-    return query
-
-
 def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str, *, partitions: int) -> None:
     """Have the query continue from its position in the other mode; call before it starts."""
     bus = worker_bus(settings.bus.url)
 
     def split(number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> dict[str, Step]:
-        return {owner.name: owner.of_batch(number, start, end) for owner in _owners(settings, "", partitions)}
+        return {owner.name: owner.of_batch(number, start, end) for owner in live_owners(settings, partitions)}
 
     def complete(query_id: str, steps: Steps) -> tuple[int, Mapping[str, Any]] | None:
-        done = [finish(owner, steps) for owner in _owners(settings, query_id, partitions)]
+        done = [finish(owner, steps) for owner in live_owners(settings, partitions, query_id)]
         number = max(step.number for step in done)
         if number < 0:
             return None
-        owners = _owners(settings, query_id, partitions)
+        owners = live_owners(settings, partitions, query_id)
         at = merged(
             [step if step.end else replace(step, end=owner.first()) for owner, step in zip(owners, done, strict=True)]
         )
@@ -109,7 +87,8 @@ def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str,
         )
 
 
-def _owners(settings: Settings, query_id: str, partitions: int) -> list[LiveOwner]:
+def live_owners(settings: Settings, partitions: int, query_id: str = "") -> list[LiveOwner]:
+    """One for each partition; `query_id` may be given later, by `LiveOwner.of`."""
     times = _times(settings)
     return [LiveOwner(settings.bus.url, query_id, partition, times) for partition in range(partitions)]
 

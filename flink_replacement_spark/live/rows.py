@@ -20,7 +20,7 @@ from bars.maker import MadeBars
 from bus import Bus, Record, SequenceStamp, StoredRecord
 from bus import topics as bus_topics
 from bus.api import partition_of
-from candlewright.wire import bar_columns, streams
+from candlewright.wire import bar_columns, streams, tick_columns
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.tick_columns import TickColumns
 from core.poison import culprits, is_poison
@@ -35,7 +35,7 @@ from flink_replacement_spark.live.tick_rows import records_of_rows
 from protobuf import records_pb2 as records
 from venues import sound
 
-__all__ = ["process", "run_step"]
+__all__ = ["is_quiet", "process", "run_step"]
 
 #: The most bars published at once, and the most records of ticks to store, each of which has many trades.
 _PUBLISH_RECORDS, _FEW_RECORDS = 5_000, 200
@@ -169,6 +169,23 @@ def run_step(
     journal.keep(batch_id, live, Note.of(after.steps, max_ahead_ns, checked.excluded, size=after.size))
     writes.afterwards(lambda: _CACHE.__setitem__((query_id, partition), _Kept(batch_id, live)))
     return counts
+
+
+def is_quiet(query_id: str, partition: int, found: Iterable[StoredRecord]) -> bool:
+    """Whether these next records close no bar, as far as this process knows."""
+    kept = _CACHE.get((query_id, partition))
+    return kept is not None and all(_closes_none(kept.live, record) for record in found)
+
+
+def _closes_none(live: LivePartition, record: StoredRecord) -> bool:
+    if record.topic == bus_topics.TICKS:
+        times = tick_columns.time_range(record.value)
+        return times is not None and live.closes_none((record.key or b"").decode(errors="replace"), *times[:2])
+    try:
+        mark = records.TickMark.FromString(record.value)
+    except DecodeError:
+        return False
+    return mark.HasField("clock") and live.closes_none(mark.ticker, mark.clock.exchange_time, mark.clock.exchange_time)
 
 
 @dataclass(frozen=True, slots=True)

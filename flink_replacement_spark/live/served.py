@@ -1,22 +1,29 @@
 """Serves the live trades of one bus partition in a task that does not end; each step does the work of a micro-batch."""
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from bus import Bus, FewRecords, Lives
+from bus import Bus, StoredRecord
 from bus import topics as bus_topics
-from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
-from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
+from flink_replacement_spark.engine.bus_source import (
+    NOTHING_KNOWN,
+    Awaited,
+    BatchRoom,
+    KnownRecords,
+    Positions,
+    worker_bus,
+)
+from flink_replacement_spark.engine.steps import WAIT_SECONDS, Done, Held, News, Step
 from flink_replacement_spark.engine.writes import Writes
-from flink_replacement_spark.live.rows import run_step
+from flink_replacement_spark.live.rows import is_quiet, run_step
 from flink_replacement_spark.live.source import TOPICS, Range, next_ends
 from flink_replacement_spark.live.store import StateStore
 
-__all__ = ["LiveOwner", "LiveTimes"]
+__all__ = ["LIVE_QUERY", "LiveOwner", "LiveTimes"]
 
+LIVE_QUERY = "live"
 #: The most records of one step; a backlog is taken in larger steps than new records.
 _ROOM = BatchRoom(100_000, 32 << 20)
 
@@ -37,13 +44,18 @@ class LiveOwner:
     query_id: str
     partition: int
     times: LiveTimes
-    _lives: Lives = field(default_factory=Lives)
-    # The records of the next step, if they are few.
-    _few_records: FewRecords = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return str(self.partition)
+
+    @property
+    def query(self) -> str:
+        return LIVE_QUERY
+
+    @property
+    def given(self) -> None:
+        return None
 
     def of(self, url: str, query_id: str) -> Self:
         return replace(self, url=url, query_id=query_id)
@@ -55,23 +67,22 @@ class LiveOwner:
     def resume(self, step: Step) -> None:
         """Nothing: the state takes milliseconds to read, and the first step does it."""
 
-    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
-        self._few_records.clear()
+    def awaits(self, before: Step, *, written: Step | None = None) -> Awaited:
         at = before.end or self.first()
         self._held.move((written and written.end) or at)
-        # Read the ends of trades first, so that a mark published before them is not applied after them.
         places = {(topic, self.partition): at[topic][self.name] for topic in TOPICS}
-        found = self._bus.states_after(
-            places,
-            self._held.seconds_left(min(WAIT_SECONDS, longest_seconds)),
-            lives=self._lives,
-            few_records=self._few_records,
-        )
-        states = {topic: {self.name: found[topic, self.partition]} for topic in TOPICS}
+        return Awaited(places, self._held.seconds_left(WAIT_SECONDS))
+
+    def take(self, before: Step, news: News) -> Step | None:
+        at = before.end or self.first()
+        states = {topic: {self.name: news.states[topic, self.partition]} for topic in TOPICS}
         end = next_ends(at, states, _ROOM)
         return None if end == at else Step(before.number + 1, at, end)
 
-    def run(self, step: Step, writes: Writes | None = None) -> Done:
+    def is_quiet(self, found: Iterable[StoredRecord]) -> bool:
+        return is_quiet(self.query_id, self.partition, found)
+
+    def run(self, step: Step, writes: Writes | None = None, known: KnownRecords = NOTHING_KNOWN) -> Done:
         ranges = [
             Range(tag, first, end - 1)
             for tag, topic in enumerate(TOPICS)
@@ -93,7 +104,7 @@ class LiveOwner:
             journal_bytes=times.journal_bytes,
             starts={tag: step.start[topic][self.name] for tag, topic in enumerate(TOPICS)},
             writes=writes,
-            known=self._few_records,
+            known=known,
         )
         return Done(counts.counted())
 

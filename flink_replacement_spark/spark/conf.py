@@ -43,8 +43,6 @@ _CLUSTER = {
 }
 #: The pool of the writing queries; Spark Connect's queries share the default one.
 STREAMS_POOL = "streams"
-#: Queries whose tasks do not end, in mode `continuous`.
-QUERIES_SERVING = 2
 #: How long (s) a cluster may take to start the first executor, and from then on to provide more cores than these. On a
 #: busy machine Java takes half a minute, and without an executor nothing can be served anyway.
 _EXECUTOR_SECONDS, _CORES_SECONDS = 60, 10
@@ -91,7 +89,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     jars = fetch_jars(packages_of(settings))
     if (cores := _local_cores(settings.spark.master)) and settings.spark.mode == "continuous":
         # Tasks that serve mostly wait, and must not keep others from running.
-        conf["spark.master"] = f"local[{cores + QUERIES_SERVING * cores}]"
+        conf["spark.master"] = f"local[{2 * cores}]"
         conf["spark.default.parallelism"] = str(cores)
     if settings.spark.master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -120,7 +118,7 @@ def leaves_a_core(settings: Settings, cores: Callable[[], int], wait: Callable[[
         return True
     small_for = 0
     for _ in range(_EXECUTOR_SECONDS + _CORES_SECONDS):
-        if (found := cores()) > QUERIES_SERVING:
+        if (found := cores()) > 1:
             return True
         small_for = small_for + 1 if found else 0
         if small_for > _CORES_SECONDS:
@@ -130,8 +128,8 @@ def leaves_a_core(settings: Settings, cores: Callable[[], int], wait: Callable[[
 
 
 def serving_tasks(settings: Settings, parallelism: int) -> int:
-    """How many tasks of a query may serve permanently; on a cluster, a quarter of the tasks that run at once."""
-    return _local_cores(settings.spark.master) or max(1, parallelism // 4)
+    """How many tasks may serve permanently; on a cluster, half of the tasks that run at once."""
+    return _local_cores(settings.spark.master) or max(1, parallelism // 2)
 
 
 def _local_cores(master: str) -> int:

@@ -20,12 +20,12 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import ends_of, lives_at, worker_bus, written_lives
 from flink_replacement_spark.engine.micro_batches import start_query
 from flink_replacement_spark.engine.modes import begin_anew, finish, to_batches, to_serving
-from flink_replacement_spark.engine.serving import NO_STEP, Done, Step, Steps
-from flink_replacement_spark.engine.serving_query import TABLE_SERVING, ServingQuery, query_id_of
+from flink_replacement_spark.engine.serving_query import TABLE_SERVING
+from flink_replacement_spark.engine.steps import NO_STEP, Step, Steps
 from flink_replacement_spark.live.store import drop_outdated
 from flink_replacement_spark.triggers.functions import FunctionOutcome
 from flink_replacement_spark.triggers.rows import RESULT_SCHEMA, counted, process
-from flink_replacement_spark.triggers.served import TriggerOwner, reader_of
+from flink_replacement_spark.triggers.served import TRIGGERS_QUERY, TriggerOwner, reader_of
 from flink_replacement_spark.triggers.source import BEHIND, ROWS, SOURCE, Barrier
 from flink_replacement_spark.triggers.store import STATE_PREFIX
 from triggers.texts.check import TriggerRules
@@ -34,13 +34,11 @@ __all__ = [
     "TRIGGERS_QUERY",
     "TriggerHealth",
     "held_for_triggers",
-    "prepare_triggers",
-    "serve_triggers",
     "settle_trigger_mode",
     "start_trigger_query",
+    "trigger_owners",
 ]
 
-TRIGGERS_QUERY = "triggers"
 _RETRY_SECONDS = 2.0
 #: The processor time that a trigger may use per step before it is processed separately.
 _SHARE_NS = 4_000_000
@@ -144,25 +142,6 @@ def start_trigger_query(
     return query
 
 
-def prepare_triggers(session: SparkSession, settings: Settings, partitions: int) -> ServingQuery:
-    """The same by tasks that do not end (see `engine.serving`), and that wait for `serve_triggers`."""
-    return ServingQuery(session, settings, TRIGGERS_QUERY, owners=_owners(settings, "", partitions))
-
-
-def serve_triggers(
-    prepared: ServingQuery, settings: Settings, health: TriggerHealth, *, stopping: threading.Event
-) -> StreamingQuery:
-    bus = worker_bus(settings.bus.url)
-    query_id = query_id_of(bus, TRIGGERS_QUERY)
-
-    def add(steps: int, done: Done) -> None:
-        health.count(done.counts, done.suspended, steps)
-
-    query = prepared.begin(settings.bus.url, query_id, add, stopping=stopping)
-    drop_outdated(bus, query_id, STATE_PREFIX)
-    return query
-
-
 def held_for_triggers(settings: Settings, bus: Bus, partitions: int) -> dict[int, int]:
     """By partition, the first trade that is not evaluated yet."""
     if settings.spark.mode != "continuous":
@@ -183,10 +162,10 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
     bus = worker_bus(settings.bus.url)
 
     def split(number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> dict[str, Step]:
-        return {owner.name: owner.of_batch(number, start, end) for owner in _owners(settings, "", partitions)}
+        return {owner.name: owner.of_batch(number, start, end) for owner in trigger_owners(settings, partitions)}
 
     def complete(query_id: str, steps: Steps) -> tuple[int, Mapping[str, Any]] | None:
-        owners = _owners(settings, query_id, partitions)
+        owners = trigger_owners(settings, partitions, query_id)
         if all(step.number < 0 for step in (finish(owner, steps) for owner in owners)):
             return None
         behind = {topic: ends_of(bus.state(topic)) for topic in BEHIND}
@@ -211,8 +190,8 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
         )
 
 
-def _owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:
-    """One owner per partition, and the joint one."""
+def trigger_owners(settings: Settings, partitions: int, query_id: str = "") -> list[TriggerOwner]:
+    """One for each partition, and the joint one; `query_id` may be given later, by `TriggerOwner.of`."""
     rules = replace(
         TriggerRules.of(settings.triggers, partitions), share_ns=_SHARE_NS if settings.spark.mode == "continuous" else 0
     )

@@ -5,17 +5,24 @@ An owner without a trigger waits only for registrations, and skips all rows unti
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from bus import Bus, FewRecords, Lives
+from bus import Bus, StoredRecord, TopicPartition
 from bus import topics as bus_topics
 from candlewright.wire.grid import SECOND
 from core.settings import Settings
-from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
-from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
+from flink_replacement_spark.engine.bus_source import (
+    NOTHING_KNOWN,
+    Awaited,
+    BatchRoom,
+    KnownRecords,
+    Positions,
+    worker_bus,
+)
+from flink_replacement_spark.engine.steps import WAIT_SECONDS, Done, Held, News, Step
 from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.triggers.rows import (
     due_after,
@@ -39,8 +46,9 @@ from flink_replacement_spark.triggers.source import (
 from flink_replacement_spark.triggers.store import PartStore
 from triggers.texts.check import TriggerRules
 
-__all__ = ["TriggerOwner", "reader_of"]
+__all__ = ["TRIGGERS_QUERY", "TriggerOwner", "reader_of"]
 
+TRIGGERS_QUERY = "triggers"
 _ROOM = BatchRoom(100_000, 8 << 20)
 #: Records of a topic per step of an owner that no task serves.
 _CAUGHT_UP = 5_000
@@ -61,15 +69,21 @@ class TriggerOwner:
     owner: int
     rules: TriggerRules
     settings: Settings
-    _lives: Lives = field(default_factory=Lives)
     _planner: TriggerPlanner = field(default_factory=lambda: TriggerPlanner(_ROOM))
     _at: Mapping[str, Positions] = field(default_factory=dict)
-    # The records of the next step, if they are few.
-    _few_records: FewRecords = field(default_factory=dict)
+    _moved_at: float = 0.0
 
     @property
     def name(self) -> str:
         return str(self.owner)
+
+    @property
+    def query(self) -> str:
+        return TRIGGERS_QUERY
+
+    @property
+    def given(self) -> TopicPartition:
+        return bus_topics.OHLC, self.owner
 
     def of(self, url: str, query_id: str) -> Self:
         return replace(self, url=url, query_id=query_id)
@@ -82,37 +96,45 @@ class TriggerOwner:
         batch_id = step.number + self.is_done(step)
         resume(self._bus, self.query_id, batch_id, owner=self.owner, rules=self.rules, settings=self.settings)
 
-    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
-        self._few_records.clear()
+    def awaits(self, before: Step, *, written: Step | None = None) -> Awaited:
         at = self._with_events(before.end) or self.first()
-        is_waiting = not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
+        is_waiting = self._is_waiting(before, at)
         is_own = at == self._at
         needed = {} if is_waiting else held_from(self._bus, self.query_id, self.owner, is_own=is_own)
         self._held.move(needed or (written and self._with_events(written.end)) or at)
         if is_waiting:
-            return self._begin(before, at)
+            self._planner = TriggerPlanner(_ROOM)
+            return Awaited({(_CONTROLS, 0): at[_CONTROLS]["0"]}, WAIT_SECONDS)
         if not is_own:
             # Another task has advanced.
             self._planner = TriggerPlanner(_ROOM)
+        if is_behind(self.query_id, self.owner):
+            waiting = 0.0
+        else:
+            due_ns = due_after(self.query_id, self.owner, before.now_ns)
+            due_seconds = math.inf if due_ns is None else max(0.0, (due_ns - time.time_ns()) / SECOND)
+            waiting = self._held.seconds_left(min(WAIT_SECONDS, due_seconds))
+        wants_events = reads_events(self.query_id, self.owner)
+        return self._planner.awaits(at, before.now_ns, longest_seconds=waiting, reads_events=wants_events)
+
+    def take(self, before: Step, news: News) -> Step | None:
+        at = self._with_events(before.end) or self.first()
+        if self._is_waiting(before, at):
+            return self._begin(before, at, news)
         has_work = is_behind(self.query_id, self.owner)
         due_ns = due_after(self.query_id, self.owner, before.now_ns)
-        due_seconds = math.inf if due_ns is None else max(0.0, (due_ns - time.time_ns()) / SECOND)
-        waiting = 0.0 if has_work else self._held.seconds_left(min(WAIT_SECONDS, longest_seconds, due_seconds))
-        wants_events = reads_events(self.query_id, self.owner)
-        end = self._at = self._planner.next(
-            self._bus,
-            at,
-            before.now_ns,
-            lives=self._lives,
-            longest_seconds=waiting,
-            reads_events=wants_events,
-            few_records=self._few_records,
-        )
+        end = self._at = self._planner.next(at, news.states, reads_events=reads_events(self.query_id, self.owner))
         is_due = due_ns is not None and time.time_ns() >= due_ns
         now_ns = next_time(before.now_ns, is_moved=end != at or has_work or is_due)
         return None if end == at and now_ns == before.now_ns else Step(before.number + 1, at, end, now_ns)
 
-    def run(self, step: Step, writes: Writes | None = None) -> Done:
+    def _is_waiting(self, before: Step, at: Mapping[str, Positions]) -> bool:
+        return not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
+
+    def is_quiet(self, found: Iterable[StoredRecord]) -> bool:
+        return False
+
+    def run(self, step: Step, writes: Writes | None = None, known: KnownRecords = NOTHING_KNOWN) -> Done:
         plan = TriggerPlan(self.owner, step.now_ns, spans_of(step.start, step.end))
         result = run_step(
             self._bus,
@@ -122,15 +144,16 @@ class TriggerOwner:
             plan=plan,
             settings=self.settings,
             writes=writes,
-            known=self._few_records,
+            known=known,
         )
         return Done(result.counts, result.suspended)
 
-    def _begin(self, before: Step, at: Mapping[str, Positions]) -> Step | None:
+    def _begin(self, before: Step, at: Mapping[str, Positions], news: News) -> Step | None:
         """The step with the next registration, whose trigger sees only rows published after the current ones."""
-        self._planner = TriggerPlanner(_ROOM)
-        if not self._bus.wait({(_CONTROLS, 0): at[_CONTROLS]["0"]}, WAIT_SECONDS, lives=self._lives):
-            self._held.move({**at, **self._ends((*ROWS, bus_topics.TICK_MARKS))}, at_once=True)
+        if news.states[_CONTROLS, 0].end <= at[_CONTROLS]["0"]:
+            if time.monotonic() >= self._moved_at + WAIT_SECONDS:
+                self._held.move({**at, **self._ends((*ROWS, bus_topics.TICK_MARKS))}, at_once=True)
+                self._moved_at = time.monotonic()
             return None
         # The ends of controls and marks before those of rows, so that no row from before a registration is taken for a
         # later one.

@@ -22,11 +22,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, FewRecords, Lives, Log
+from bus import Bus, Lives, PartitionState, TopicPartition
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import (
     LIVES,
     POLL_SECONDS,
+    Awaited,
     BatchRoom,
     HoldingReader,
     Offsets,
@@ -142,27 +143,24 @@ class TriggerPlanner:
         self._room = room
         self._barrier: Barrier | None = None
 
-    def next(
-        self,
-        bus: Log,
-        planned: Ends,
-        now_ns: int,
-        *,
-        lives: Lives,
-        longest_seconds: float = POLL_SECONDS,
-        reads_events: bool = True,
-        few_records: FewRecords | None = None,
-    ) -> dict[str, Positions]:
-        """Up to where the next records are taken, after waiting for news until the clock is due; from `planned`, which
-        names the partitions. `now_ns`: the time that was planned last. `reads_events`: without it events are skipped
-        with the next other records. `few_records`: as of `Bus.states_after`. Raises RecordsLost.
+    def awaits(
+        self, planned: Ends, now_ns: int, *, longest_seconds: float = POLL_SECONDS, reads_events: bool = True
+    ) -> Awaited:
+        """What to wait for before `next`: news, until the clock is due. `now_ns`: the time that was planned last.
+        `reads_events`: without it events are skipped with the next other records.
         """
         waiting = min(longest_seconds, max(0.0, (now_ns + _CLOCK_NS - time.time_ns()) / 1e9))
         # Those behind are examined first.
         awaited = BEHIND + (ROWS if reads_events else ROWS[:2])
         places = {(t, int(p)): offset for t in awaited for p, offset in planned[t].items()}
         events = [(bus_topics.TRIGGER_EVENTS, int(p)) for p in planned[bus_topics.TRIGGER_EVENTS]]
-        known = bus.states_after(places, waiting, lives=lives, also=events, few_records=few_records)
+        return Awaited(places, waiting, events)
+
+    def next(
+        self, planned: Ends, known: Mapping[TopicPartition, PartitionState], *, reads_events: bool = True
+    ) -> dict[str, Positions]:
+        """Up to where the next records are taken, from `planned`, which names the partitions. `known`: their states."""
+        awaited = BEHIND + (ROWS if reads_events else ROWS[:2])
         states = {topic: {p: known[topic, int(p)] for p in planned[topic]} for topic in BEHIND + ROWS}
         ends = {topic: {p: state.end for p, state in own.items()} for topic, own in states.items()}
         rows = {topic: ends[topic] for topic in ROWS}
@@ -260,9 +258,9 @@ class TriggerStreamReader(HoldingReader):
         lives = lives_of(planned)
         if bus_topics.TRIGGER_EVENTS not in planned:
             planned = _whole(planned, {bus_topics.TRIGGER_EVENTS: ends_of(bus.state(bus_topics.TRIGGER_EVENTS))})
-        found = self._planner.next(
-            bus, {topic: planned[topic] for topic in ROWS + BEHIND}, planned["now_ns"], lives=lives
-        )
+        at = {topic: planned[topic] for topic in ROWS + BEHIND}
+        awaited = self._planner.awaits(at, planned["now_ns"])
+        found = self._planner.next(at, bus.states_after(awaited.after, awaited.seconds, lives=lives, also=awaited.also))
         is_moved = any(found[topic] != planned[topic] for topic in ROWS + BEHIND)
         known = written_lives(lives) if is_moved else {LIVES: planned.get(LIVES, {})}
         return found | known | {"now_ns": next_time(planned["now_ns"], is_moved=is_moved)}

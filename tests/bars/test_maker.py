@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bars import Bars, exact, from_trades, saved
 from bars.maker import BarMaker, MadeBars, Trades
 from candlewright.wire.grid import SECOND
-from tests.rounds import rounds
+from tests.rounds import rounds, seeds
 
 T0 = 1_700_000_100 * SECOND  # a multiple of 300 s
 Row = tuple[int, int, float, float]  # time (ns), id, price, size
@@ -504,3 +504,32 @@ def test_longer_bars_are_published_as_if_each_trade_had_updated_them(
             eager.forget([ticker])
         if restarts:
             lazy = saved.load(saved.save(lazy))
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_trades_that_close_none_end_no_bar_and_belong_to_none_that_has_ended(seed: int) -> None:
+    """The clock included; whatever they change is published with a later trade."""
+    chance = random.Random(seed)
+    periods = chance.choice([[1], [1, 5], [60], [60, 300]])
+    lateness = chance.choice([0, 0, 2, 90]) * SECOND
+    maker, base, at = BarMaker(periods=periods, lateness_ns=lateness), periods[0] * SECOND, T0
+    maker.start("A/B.C", T0)
+    assert not maker.closes_none("A/B.C", at, at), "nothing is known of its bars"
+    maker.add([_trades("A/B.C", [(at, 0, 1.0, 0.1)])])
+    quiet = loud = 0
+    for number in range(1, 120):
+        at += chance.choice((0, 0, 1, base // 7, base // 3, base))
+        late = chance.choice((0, 0, 0, 0, 1, base // 5, 2 * base, lateness, lateness + base))
+        times = [at - late, *(at for _ in range(chance.randrange(3)))]
+        clock = maker.clock("A/B.C")
+        ended = (clock - lateness) // base
+        changes = (max(clock, *times) - lateness) // base > ended or any(time // base < ended for time in times)
+        assert maker.closes_none("A/B.C", min(times), max(times)) == (not changes)
+        if chance.random() < 0.2:
+            maker.advance({"A/B.C": max(times)})
+        else:
+            maker.add([_trades("A/B.C", [(time, 10 * number + i, 1.0, 0.1) for i, time in enumerate(times)])])
+        made = _rows(maker, maker.take())
+        assert changes or not made
+        quiet, loud = quiet + (not changes), loud + bool(made)
+    assert quiet > 8 and loud > 8

@@ -6,7 +6,6 @@ Its tasks are threads. They begin at once, as those of a standby do, and get the
 import os
 import threading
 import uuid
-from collections.abc import Sequence
 from functools import partial
 
 from bus.roles import DRIVER, Keeper, say_standby
@@ -14,7 +13,7 @@ from candlewright.wire.grid import SECOND
 from core.background import start_thread
 from core.log import configure_logging
 from core.settings import Settings, load_settings
-from flink_replacement_spark.engine.serving import Owner, Serving, serve_all
+from flink_replacement_spark.engine.serving import Chain, Serving, serve_all
 from flink_replacement_spark.live.served import LiveOwner, LiveTimes
 from flink_replacement_spark.triggers.served import TriggerOwner
 from triggers.texts.check import TriggerRules
@@ -27,32 +26,25 @@ _TIMES = LiveTimes(lateness_ns=0, horizon_ns=3_600 * SECOND, max_ahead_ns=10**9 
 def main() -> None:
     configure_logging("serving", "error")
     settings = load_settings()
-    queries: list[tuple[Serving, Sequence[Owner]]] = [
-        (_serving(settings, "live"), [LiveOwner("", "", number, _TIMES) for number in range(settings.bus.partitions)]),
-        (_serving(settings, "triggers"), _trigger_owners(settings)),
-    ]
-    for serving, owners in queries:
-        for number in range(_TASKS):
-            start_thread("task", partial(serve_all, serving, number, owners), on_failure=_end)
+    serving = Serving(settings.bus.url, "live", uuid.uuid4().hex, _TASKS, interval_seconds=0.5)
+    chains = _chains(settings)
+    for number in range(_TASKS):
+        start_thread("task", partial(serve_all, serving, number, chains), on_failure=_end)
     keeper = Keeper.of(settings.bus.url, DRIVER, LEASE_SECONDS)
     keeper.on_lost = _end
     term = keeper.wait(threading.Event(), say_standby)
     assert term is not None
-    for serving, _ in queries:
-        serving.begin(term.address(settings.bus.url), f"query-{serving.name}")
+    serving.begin(term.address(settings.bus.url), {"live": "query-live", "triggers": "query-triggers"})
     threading.Event().wait()
 
 
-def _serving(settings: Settings, name: str) -> Serving:
-    return Serving(settings.bus.url, name, uuid.uuid4().hex, _TASKS, interval_seconds=0.5)
-
-
-def _trigger_owners(settings: Settings) -> Sequence[Owner]:
+def _chains(settings: Settings) -> list[Chain]:
     count = settings.bus.partitions
     rules = TriggerRules.of(settings.triggers, count)
-    return [
+    *triggers, joint = [
         TriggerOwner(url="", query_id="", owner=number, rules=rules, settings=settings) for number in range(count + 1)
     ]
+    return [*((LiveOwner("", "", number, _TIMES), owner) for number, owner in enumerate(triggers)), (joint,)]
 
 
 def _end(_: BaseException) -> None:

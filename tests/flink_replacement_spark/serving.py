@@ -1,20 +1,24 @@
-"""Serving tasks without Spark: two at a time for each owner, both of which die repeatedly."""
+"""Serving tasks without Spark: two at a time for each chain of owners, both of which die repeatedly."""
 
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 from bus import Bus
 from candlewright.wire.errors import BusError, BusUnavailable
-from flink_replacement_spark.engine.serving import Owner, Steps, serve
+from core.background import start_thread
+from flink_replacement_spark.engine import serving
+from flink_replacement_spark.engine.serving import Chain, serve
+from flink_replacement_spark.engine.steps import Owner, Steps
 
 
 class OwnCache(threading.local):
-    """The memory of a process; here each thread represents a process."""
+    """The memory of a process; here each thread, with those that it starts, represents a process."""
 
     def __init__(self) -> None:
         self.kept: dict[Any, Any] = {}
@@ -27,6 +31,16 @@ class OwnCache(threading.local):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.kept[key] = value
+
+    def start_thread(self, name: str, work: Callable[[], object], **named: Any) -> threading.Thread:
+        """As of `core.background`, for a thread of the same process."""
+        kept = self.kept
+
+        def run() -> None:
+            self.kept = kept
+            work()
+
+        return start_thread(name, run, **named)
 
 
 @dataclass
@@ -54,16 +68,24 @@ class Deaths:
 
 
 @contextmanager
-def served(bus: Bus, query_id: str, cache: OwnCache, *, owners: Sequence[Callable[[], Owner]]) -> Iterator[None]:
+def served(
+    bus: Bus,
+    query_ids: Mapping[str, str],
+    cache: OwnCache,
+    *,
+    chains: Sequence[Callable[[], Chain]],
+    on_problem: Callable[[Owner, str], object] = lambda owner, problem: None,
+) -> Iterator[None]:
+    """`query_ids`: by name."""
     stopping = threading.Event()
     unexpected: list[BaseException] = []
 
-    def run(make: Callable[[], Owner]) -> None:
+    def run(make: Callable[[], Chain]) -> None:
         while not stopping.is_set():
             try:
-                owner, steps = make(), Steps(bus, query_id)
-                owner.resume(steps.newest(owner.name))
-                serve(owner, steps, stopping, on_done=lambda done: None)
+                chain, steps = make(), {query: Steps(bus, query_id) for query, query_id in query_ids.items()}
+                serving._resume(chain, steps)
+                serve(chain, steps, stopping, on_done=lambda query, done: None, on_problem=on_problem)
             except BusError:
                 # Killed, or outdated by the other task.
                 cache.kept.clear()
@@ -71,15 +93,16 @@ def served(bus: Bus, query_id: str, cache: OwnCache, *, owners: Sequence[Callabl
                 unexpected.append(error)
                 raise
 
-    threads = [threading.Thread(target=run, args=(make,)) for make in owners for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
+    threads = [threading.Thread(target=run, args=(make,)) for make in chains for _ in range(2)]
+    with patch.object(serving, "start_thread", cache.start_thread):
         for thread in threads:
-            thread.join()
+            thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            for thread in threads:
+                thread.join()
     assert not unexpected
 
 

@@ -160,12 +160,12 @@ def test_workers_without_the_product_load_everything_from_the_shipped_archive(tm
 @pytest.mark.parametrize(
     ("master", "mode", "cores", "has_room"),
     [
-        ("spark://host:7077", "continuous", [3], True),
-        ("spark://host:7077", "continuous", [1, 2, 2, 12], True),
-        ("spark://host:7077", "continuous", [2] * 20, False),
+        ("spark://host:7077", "continuous", [2], True),
+        ("spark://host:7077", "continuous", [1, 1, 12], True),
+        ("spark://host:7077", "continuous", [1] * 20, False),
         # An executor that started slowly used to leave a cluster of any size in micro-batches.
         ("spark://host:7077", "continuous", [*[0] * 40, 12], True),
-        ("spark://host:7077", "continuous", [*[0] * 40, *[2] * 20], False),
+        ("spark://host:7077", "continuous", [*[0] * 40, *[1] * 20], False),
         ("spark://host:7077", "continuous", [0] * 80, False),
         ("spark://host:7077", "batch", [], True),
         ("local[1]", "continuous", [], True),

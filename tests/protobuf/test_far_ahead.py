@@ -89,6 +89,6 @@ def test_marks_of_a_time_too_far_ahead_are_refused(body: dict[str, object]) -> N
 
 
 @pytest.mark.parametrize("exchange_ahead", [None, -(2**40), 0, 2**40])
-def test_the_newest_time_is_read_without_the_columns(exchange_ahead: int | None) -> None:
+def test_the_range_of_times_is_read_without_the_columns(exchange_ahead: int | None) -> None:
     value = tick_columns.encode(replace(columns(1, 9, 2), exchange_ahead=exchange_ahead, clock_ahead=-3))
-    assert tick_columns.newest_time(value) == (NOW + 9 * SECOND, exchange_ahead)
+    assert tick_columns.time_range(value) == (NOW + SECOND, NOW + 9 * SECOND, exchange_ahead)

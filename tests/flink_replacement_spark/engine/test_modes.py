@@ -9,11 +9,13 @@ import pytest
 
 from bus import topics as bus_topics
 from bus.api import partition_of
+from bus.lives import Lives
 from core.settings import Settings
 from flink_replacement_spark.cep import evaluate
 from flink_replacement_spark.engine.checkpoints import CheckpointFolder
-from flink_replacement_spark.engine.serving import Steps, serve
+from flink_replacement_spark.engine.serving import serve
 from flink_replacement_spark.engine.serving_query import TABLE_SERVING
+from flink_replacement_spark.engine.steps import Done, Steps, look
 from flink_replacement_spark.live.query import settle_live_mode
 from flink_replacement_spark.triggers import rows as trigger_rows
 from flink_replacement_spark.triggers import served as trigger_served
@@ -92,7 +94,8 @@ def test_triggers_continue_in_the_other_mode_and_back(
             for number in range(PARTITIONS + 1)
         ]
         tasks = [
-            threading.Thread(target=serve, args=(each, steps, stopping), kwargs={"on_done": len_of}) for each in owners
+            threading.Thread(target=serve, args=([each], {"triggers": steps}, stopping), kwargs={"on_done": ignore})
+            for each in owners
         ]
         for each in tasks:
             each.start()
@@ -106,7 +109,7 @@ def test_triggers_continue_in_the_other_mode_and_back(
         # The task planned the step, and was then killed.
         one = owners[partition_of(ONE.encode(), PARTITIONS)]
         newest = steps.newest(one.name)
-        planned = one.next(newest)
+        planned = one.take(newest, look(bus, [one.awaits(newest)], Lives()))
         assert planned is not None
         steps.advance(one.name, newest, planned)
 
@@ -136,8 +139,8 @@ def test_triggers_continue_in_the_other_mode_and_back(
         assert later == prices[300 - len(later) :] and len(later) >= 180
 
 
-def len_of(done: object) -> int:
-    return 0
+def ignore(query: str, done: Done) -> None:
+    pass
 
 
 def test_live_data_continues_in_the_other_mode_and_back(platform: Platform, tmp_path: Path) -> None:

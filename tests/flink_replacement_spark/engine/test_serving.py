@@ -2,26 +2,40 @@
 
 import json
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
 
-from bus import Record
+from bus import Record, StoredRecord, TopicPartition
 from bus.roles import DRIVER, Roles
 from candlewright.wire.errors import BusError
 from core.background import start_thread
-from flink_replacement_spark.engine import serving
-from flink_replacement_spark.engine.serving import NO_STEP, Done, Held, Reports, Serving, Step, Steps, serve, task
+from flink_replacement_spark.engine import steps as engine_steps
+from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, Awaited, KnownRecords
+from flink_replacement_spark.engine.serving import Reports, Serving, serve, task
+from flink_replacement_spark.engine.steps import NO_STEP, Course, Done, Held, News, Owner, Step, Steps, commit
 from flink_replacement_spark.engine.writes import Writes
 from tests.fresh_bus import FreshBus
 
 
 def step(number: int, end: int) -> Step:
     return Step(number, {"t": {"0": end - 1}}, {"t": {"0": end}}, 7)
+
+
+def ignore(query: str, done: Done) -> None:
+    pass
+
+
+def serve_one(owner: Owner, steps: Steps, stopping: threading.Event) -> None:
+    serve([owner], {owner.query: steps}, stopping, on_done=ignore)
+
+
+def carried_out(course: Course, planned: Step) -> bool:
+    course.run(planned, NOTHING_KNOWN)
+    return commit([course])
 
 
 def test_one_of_two_tasks_plans_a_step_and_both_carry_it_out() -> None:
@@ -48,6 +62,8 @@ class _Counting:
     """Has ten steps, each of which writes something; the fifth fails once."""
 
     name: str = "0"
+    query: str = "q"
+    given: TopicPartition | None = None
     done: list[int] = field(default_factory=list)
     ran: list[int] = field(default_factory=list)
     fails: bool = True
@@ -62,13 +78,19 @@ class _Counting:
     def resume(self, step: Step) -> None:
         pass
 
-    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = 0.0) -> Step | None:
+    def awaits(self, before: Step, *, written: Step | None = None) -> Awaited:
+        return Awaited({}, 0.0)
+
+    def take(self, before: Step, news: News) -> Step | None:
         if before.number == 9:
             self.stopping.set()
             return None
         return step(before.number + 1, before.number + 2)
 
-    def run(self, step: Step, writes: Writes | None = None) -> Done:
+    def is_quiet(self, found: Iterable[StoredRecord]) -> bool:
+        return False
+
+    def run(self, step: Step, writes: Writes | None = None, known: KnownRecords = NOTHING_KNOWN) -> Done:
         if step.number == 4 and self.fails:
             self.fails = False
             raise BusError("it failed")
@@ -82,8 +104,8 @@ class _Counting:
 def test_a_step_that_failed_is_the_first_of_the_next_task_and_a_step_that_was_done_is_not() -> None:
     steps, owner = Steps(FreshBus(), "q"), _Counting()
     with pytest.raises(BusError, match="it failed"):
-        serve(owner, steps, owner.stopping, on_done=lambda done: None)
-    serve(owner, steps, owner.stopping, on_done=lambda done: None)
+        serve_one(owner, steps, owner.stopping)
+    serve_one(owner, steps, owner.stopping)
     assert owner.ran == list(range(10))
 
 
@@ -91,7 +113,7 @@ def test_a_step_that_failed_is_the_first_of_the_next_task_and_a_step_that_was_do
 class _Writing(_Counting):
     """Each step publishes its number."""
 
-    def run(self, step: Step, writes: Writes | None = None) -> Done:
+    def run(self, step: Step, writes: Writes | None = None, known: KnownRecords = NOTHING_KNOWN) -> Done:
         assert writes is not None
         self.ran.append(step.number)
         writes.publish_as("t", [Record(b"%d" % step.number)], writer="w", number=step.number)
@@ -102,23 +124,26 @@ def test_one_of_two_tasks_carries_out_a_step_and_the_other_continues_after_it() 
     bus = FreshBus(1)
     bus.create_topic("t", 1)
     steps, owner = Steps(bus, "q"), _Writing()
-    one, other = steps.begin(), steps.begin()
-    assert steps.carry_out(owner, NO_STEP, step(0, 1), together=one) == (step(0, 1), Done())
-    assert steps.carry_out(owner, NO_STEP, step(0, 9), together=other) is None
+    one, other = Course(owner, steps, ignore), Course(owner, steps, ignore)
+    assert carried_out(one, step(0, 1))
+    assert not carried_out(other, step(0, 9))
     assert steps.newest("0") == step(0, 1)
-    assert steps.carry_out(owner, step(0, 1), step(1, 2), together=other) == (step(1, 2), Done())
+    other = Course(owner, steps, ignore)
+    assert carried_out(other, step(1, 2)) and steps.newest("0") == step(1, 2)
     assert [record.value for record in bus.read("t", 0, 0)] == [b"0", b"1"]
+    steps.put("0", step(6, 7))
+    ahead = Course(owner, steps, ignore)
+    steps.put("0", step(1, 2))
     with pytest.raises(BusError, match="has lost steps"):
-        steps.carry_out(owner, step(6, 7), step(7, 8), together=one)
+        carried_out(ahead, step(7, 8))
 
 
 def test_nothing_is_written_where_only_the_clock_moves() -> None:
-    steps, owner = Steps(FreshBus(), "q"), _Counting(fails=False)
-    together = steps.begin()
-    assert steps.carry_out(owner, NO_STEP, step(0, 1), together=together) == (step(0, 1), Done({"records": 1}))
-    later = Step(1, {"t": {"0": 1}}, {"t": {"0": 1}}, 9)
-    assert steps.carry_out(owner, step(0, 1), later, together=together) == (None, Done({"records": 1}))
-    assert steps.newest("0") == step(0, 1)
+    steps, owner, told = Steps(FreshBus(), "q"), _Counting(fails=False), list[tuple[str, Done]]()
+    course = Course(owner, steps, lambda *done: told.append(done))
+    assert carried_out(course, step(0, 1))
+    assert carried_out(course, Step(1, {"t": {"0": 1}}, {"t": {"0": 1}}, 9))
+    assert steps.newest("0") == step(0, 1) and told == [("q", Done({"records": 1}))] * 2
 
 
 @dataclass
@@ -127,28 +152,25 @@ class _Quiet(_Counting):
 
     results: tuple[int, ...] = ()
     ends: list[int] = field(default_factory=list)
+    seconds: float = 0.0
     written: list[Step | None] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)
     changed: int = 0
     saved: list[int] = field(default_factory=list)
 
-    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = 0.0) -> Step | None:
+    def awaits(self, before: Step, *, written: Step | None = None) -> Awaited:
         self.written.append(written)
-        self.waits.append(longest_seconds)
-        if not self.ends:
-            # Until unwritten steps are due to be written.
-            time.sleep(min(longest_seconds, 0.05))
-            if longest_seconds > 10:
-                self.stopping.set()
-            return None
-        at = before.end.get("t", {"0": 0})
-        end = self.ends.pop(0)
-        planned = Step(before.number + 1, {"t": dict(at)}, {"t": {"0": end}}, 7)
-        if planned.records > 1_000 and before is not written:
-            self.ends.insert(0, end)
-        return planned
+        return Awaited({}, self.seconds if self.next_end(before) is None else 0.0)
 
-    def run(self, step: Step, writes: Writes | None = None) -> Done:
+    def take(self, before: Step, news: News) -> Step | None:
+        if (end := self.next_end(before)) is None:
+            return None
+        return Step(before.number + 1, {"t": dict(before.end.get("t", {"0": 0}))}, {"t": {"0": end}}, 7)
+
+    def next_end(self, before: Step) -> int | None:
+        at = before.end["t"]["0"] if before.end else 0
+        return next((end for end in self.ends if end > at), None)
+
+    def run(self, step: Step, writes: Writes | None = None, known: KnownRecords = NOTHING_KNOWN) -> Done:
         end = step.end["t"]["0"]
         self.ran.append(end)
         self.changed += step.records
@@ -163,51 +185,62 @@ class _Quiet(_Counting):
 
 
 def test_a_step_without_results_is_written_with_the_next_that_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 60.0)
+    monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 60.0)
     bus = FreshBus(1)
     bus.create_topic("t", 1)
     steps, owner = Steps(bus, "q"), _Quiet(ends=[1, 2, 3, 5, 6], results=(5,))
-    serve(owner, steps, _StopAfter(owner, 6), on_done=lambda done: None)
+    serve_one(owner, steps, _StopAfter(owner, 6))
     first, last = Step(0, {"t": {"0": 0}}, {"t": {"0": 1}}, 7), Step(3, {"t": {"0": 1}}, {"t": {"0": 5}}, 7)
     assert owner.ran == [1, 2, 3, 5, 6] and owner.saved == [1, 5], "the first step is written, and that with results"
     assert steps.newest("0") == last and owner.written == [NO_STEP, first, first, first, last, last]
     assert [record.value for record in bus.read("t", 0, 0)] == [b"5"]
     # The next task takes the records after the written step again.
     again = _Quiet(ends=[8], results=(8,), done=[0, 3], saved=[1, 5], changed=5)
-    serve(again, steps, _StopAfter(again, 2), on_done=lambda done: None)
+    serve_one(again, steps, _StopAfter(again, 2))
     assert steps.newest("0") == Step(4, {"t": {"0": 5}}, {"t": {"0": 8}}, 7)
 
 
-@pytest.mark.parametrize(("most", "longest"), [(3, 0.4), (3 + serving.FEW_RECORDS, 0.1)])
+@pytest.mark.parametrize(("most", "longest"), [(3, 0.4), (3 + engine_steps.FEW_RECORDS, 0.1)])
 def test_steps_without_results_are_written_when_they_are_due(
     monkeypatch: pytest.MonkeyPatch, most: int, longest: float
 ) -> None:
     """Few records may wait longer."""
-    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 0.1)
-    steps, owner = Steps(FreshBus(1), "q"), _Quiet(ends=[1, 2, most])
-    serve(owner, steps, owner.stopping, on_done=lambda done: None)
+    monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 0.1)
+    bus, waits = FreshBus(1), list[float]()
+    steps, owner = Steps(bus, "q"), _Quiet(ends=[1, 2, most], seconds=20.0)
+    states_after = bus.states_after
+
+    def wait(after: Mapping[TopicPartition, int], seconds: float, **named: Any) -> object:
+        waits.append(seconds)
+        if seconds > 10:
+            owner.stopping.set()
+            seconds = 0.0
+        return states_after(after, seconds, **named)
+
+    monkeypatch.setattr(bus, "states_after", wait)
+    serve_one(owner, steps, owner.stopping)
     assert owner.ran == [1, 2, most, most] and owner.saved == [1, most]
     assert steps.newest("0") == Step(3, {"t": {"0": 1}}, {"t": {"0": most}}, 7)
-    assert longest / 2 < owner.waits[3] <= longest and owner.waits[-1] > 10
+    assert longest / 2 < waits[3] <= longest and waits[-1] > 10
 
 
 def test_steps_without_results_are_written_before_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 60.0)
+    monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 60.0)
     steps, owner = Steps(FreshBus(1), "q"), _Quiet(ends=[1, 2, 3, 5_000])
-    serve(owner, steps, _StopAfter(owner, 6), on_done=lambda done: None)
+    serve_one(owner, steps, _StopAfter(owner, 6))
     assert owner.ran == [1, 2, 3, 3, 5_000] and owner.saved == [1, 3, 5_000]
     assert steps.newest("0") == Step(4, {"t": {"0": 3}}, {"t": {"0": 5_000}}, 7)
 
 
 class _StopAfter(threading.Event):
-    """Set once the owner has carried out this many steps."""
+    """Set once the owner was asked this many times what it awaits."""
 
     def __init__(self, owner: _Quiet, asked: int) -> None:
         super().__init__()
         self._owner, self._asked = owner, asked
 
     def is_set(self) -> bool:
-        return len(self._owner.written) >= self._asked and not self._owner.ends
+        return len(self._owner.written) >= self._asked
 
 
 def test_a_task_of_an_earlier_run_changes_nothing() -> None:
@@ -215,36 +248,37 @@ def test_a_task_of_an_earlier_run_changes_nothing() -> None:
     bus.create_topic("t", 1)
     early, late = Steps(bus, "q", "1"), Steps(bus, "q", "2")
     early.begin_run()
-    assert early.carry_out(owner, NO_STEP, step(0, 1), together=early.begin()) == (step(0, 1), Done())
+    course = Course(owner, early, ignore)
+    assert carried_out(course, step(0, 1))
     late.begin_run()
-    assert early.carry_out(owner, step(0, 1), step(1, 2), together=early.begin()) is None
+    assert not carried_out(course, step(1, 2))
     with pytest.raises(BusError, match="has been started again"):
-        serve(owner, early, threading.Event(), on_done=lambda done: None)
-    assert late.carry_out(owner, step(0, 1), step(1, 2), together=late.begin()) == (step(1, 2), Done())
+        serve_one(owner, early, threading.Event())
+    assert carried_out(Course(owner, late, ignore), step(1, 2))
     assert bus.state("t")[0].end == 2
 
 
 def test_a_task_fails_with_the_first_of_its_owners() -> None:
     bus = FreshBus()
     serving = Serving(bus.url, "live", "run", tasks=2, interval_seconds=0.01)
-    serving.begin(bus.url, "q")
+    serving.begin(bus.url, {"q": "q"})
     rows = [pa.RecordBatch.from_pydict({"value": [3]})]
     owners = [_Counting(str(number)) for number in range(4)]
     with pytest.raises(BusError, match="it failed"):
-        list(task(serving, owners)(rows))
+        list(task(serving, [[owner] for owner in owners])(rows))
     assert [len(owner.ran) for owner in owners[::2]] == [0, 0], "row 3 is for the second of two tasks"
 
 
 def test_tasks_wait_for_orders_of_their_run() -> None:
     bus, owner = FreshBus(), _Counting()
     waiting = Serving(bus.url, "live", "standby", tasks=1, interval_seconds=0.01)
-    Serving(bus.url, "live", "holder", tasks=1, interval_seconds=0.01).begin(bus.url, "earlier")
+    Serving(bus.url, "live", "holder", tasks=1, interval_seconds=0.01).begin(bus.url, {"q": "earlier"})
     rows = [pa.RecordBatch.from_pydict({"value": [0]})]
     failures: list[BaseException] = []
-    serving = start_thread("task", lambda: list(task(waiting, [owner])(rows)), on_failure=failures.append)
+    serving = start_thread("task", lambda: list(task(waiting, [[owner]])(rows)), on_failure=failures.append)
     serving.join(0.3)
     assert serving.is_alive() and not owner.ran
-    waiting.begin(bus.url, "q")
+    waiting.begin(bus.url, {"q": "q"})
     serving.join(10)
     assert [str(error) for error in failures] == ["it failed"]
     assert Steps(bus, "q").newest("0") == step(3, 4) and Steps(bus, "earlier").newest("0") is NO_STEP
@@ -263,13 +297,13 @@ class _Large(_Counting):
 def test_a_task_counts_as_serving_once_its_owners_have_their_state() -> None:
     bus, owner = FreshBus(), _Large()
     serving = Serving(bus.url, "live", "run", tasks=1, interval_seconds=0.01)
-    serving.begin(bus.url, "q")
+    serving.begin(bus.url, {"q": "q"})
     reports = Reports(bus, serving)
     rows = [pa.RecordBatch.from_pydict({"value": [0]})]
     failures: list[BaseException] = []
-    thread = start_thread("task", lambda: list(task(serving, [owner])(rows)), on_failure=failures.append)
+    thread = start_thread("task", lambda: list(task(serving, [[owner]])(rows)), on_failure=failures.append)
     thread.join(0.3)
-    assert reports.news() == (0, Done()) and not reports.is_complete and not owner.ran
+    assert reports.news() == {} and not reports.is_complete and not owner.ran
     owner.resumed.set()
     thread.join(10)
     reports.news()
@@ -281,9 +315,10 @@ def test_orders_name_the_term_and_no_password() -> None:
     serving = Serving(bus.url, "live", "run", tasks=1, interval_seconds=1)
     term = Roles(bus.url).acquire(DRIVER, "one", 60)
     assert term is not None
-    serving.begin(term.address(bus.url), "q")
-    assert serving.orders() == (term.address(bus.url), "q")
-    assert [json.loads(content) for content in bus.items("serving_orders").values()] == [["run", "driver=1", "q"]]
+    serving.begin(term.address(bus.url), {"live": "q"})
+    assert serving.orders() == (term.address(bus.url), {"live": "q"})
+    orders = [json.loads(content) for content in bus.items("serving_orders").values()]
+    assert orders == [["run", "driver=1", {"live": "q"}]]
 
 
 def test_the_driver_gets_the_progress_of_each_task_since_its_last_call() -> None:
@@ -294,17 +329,18 @@ def test_the_driver_gets_the_progress_of_each_task_since_its_last_call() -> None
     reports.clear()
 
     def say(task: int, steps: int, events: int, **suspended: str) -> None:
-        told = {"steps": steps, "counts": {"events": events}, "suspended": suspended, "at": steps}
+        own = {"steps": steps, "counts": {"events": events}, "suspended": suspended}
+        told = {"queries": {"q": own}, "problems": {}, "at": steps}
         bus.put(serving.table, {f"run/{task}": json.dumps(told).encode(), "earlier/1": b"late"})
 
     say(0, 3, 1, bad="why")
-    assert reports.news() == (3, Done({"events": 1}, {"bad": "why"})) and not reports.is_complete
+    assert reports.news() == {"q": (3, Done({"events": 1}, {"bad": "why"}))} and not reports.is_complete
     say(0, 4, 1, bad="why")
     say(1, 2, 5)
-    assert reports.news() == (3, Done({"events": 5})) and reports.is_complete
+    assert reports.news() == {"q": (3, Done({"events": 5}))} and reports.is_complete
     silent = reports.silent_seconds
     say(0, 5, 1, bad="why")
-    assert reports.news() == (1, Done({"events": 0}))
+    assert reports.news() == {"q": (1, Done({"events": 0}))}
     assert reports.silent_seconds >= silent >= 0, "the other task has said nothing since"
 
 

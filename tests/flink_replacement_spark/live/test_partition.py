@@ -1,3 +1,5 @@
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,6 +65,23 @@ def test_wanted_periods_and_ticks_come_too(partition: LivePartition) -> None:
     output = partition.process([_batch(1, (1, "9", 2.0), (301, "10", 3.0))], [_covered(), wanted])
     assert [(row[1], row[2]) for row in _bars(output)] == [(60, 0), (300, 0), (5, 0)]
     assert [len(ticks) for ticks in output.ticks] == [2]
+
+
+@pytest.mark.parametrize("periods", [[], [5]], ids=["minutes", "seconds"])
+def test_trades_that_close_none_bring_no_bar(partition: LivePartition, periods: list[int]) -> None:
+    partition.process([], [_covered(), _mark(wanted=records.Wanted(period_seconds=periods))])
+    chance, second, quiet, loud = random.Random(1), 0.0, 0, 0
+    for number in range(1, 300):
+        second += chance.choice((0.0, 0.1, 0.4, 9.0))
+        at = max(0.0, second - chance.choice((0, 0, 0, 0, 70)))
+        closes_none = partition.closes_none(TICKER, T0 + round(at * SECOND), T0 + round(at * SECOND))
+        if chance.random() < 0.2:
+            found = _bars(partition.process([], [_clock(at, 0)]))
+        else:
+            found = _bars(partition.process([_batch(number, (at, str(number), 1.0))], []))
+        assert not (closes_none and found)
+        quiet, loud = quiet + closes_none, loud + bool(found)
+    assert quiet > 20 and loud > 20
 
 
 def test_a_clock_waits_for_the_trades_that_were_published_before_it(partition: LivePartition) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from bus import Record, SequenceStamp
 from bus import topics as bus_topics
+from bus.lives import Lives
 from candlewright.wire.candlewright_pb2 import OHLCV, Side, TickBatch
 from candlewright.wire.grid import SECOND
-from flink_replacement_spark.engine import serving
+from flink_replacement_spark.engine import steps as engine_steps
 from flink_replacement_spark.engine.checked_records import CheckedRecords
-from flink_replacement_spark.engine.serving import Steps, Unwritten
+from flink_replacement_spark.engine.steps import Course, Steps, commit, look
 from flink_replacement_spark.engine.writes import Outdated
 from flink_replacement_spark.live import journal as live_journal
 from flink_replacement_spark.live import rows as live_rows
@@ -69,9 +70,8 @@ class Walk:
 
     def __init__(self, bus: FreshBus) -> None:
         self.bus, self.steps = bus, Steps(bus, "q")
-        self.owner = LiveOwner(bus.url, "q", 0, TIMES)
-        self.together, self.unwritten = self.steps.begin(), Unwritten()
-        self.written = self.step = self.steps.newest("0")
+        self.course = Course(LiveOwner(bus.url, "q", 0, TIMES), self.steps, lambda query, done: None)
+        self.lives = Lives()
         self.count = 0
 
     def trade(self, second: int) -> None:
@@ -87,20 +87,17 @@ class Walk:
 
     def carry_out(self) -> bool:
         """Take the next step; whether it was written."""
-        planned = self.owner.next(self.step, written=self.written, longest_seconds=0.0)
+        before = self.steps.newest("0")
+        news = look(self.bus, [self.course.awaits()], self.lives)
+        planned = self.course.take(news)
         assert planned is not None
-        found = self.steps.carry_out(
-            self.owner, self.written, planned, together=self.together, unwritten=self.unwritten
-        )
-        assert found is not None
-        row, _ = found
-        if row is None:
-            self.step = planned
-            self.unwritten.add(planned)
-            return False
-        self.step = self.written = row
-        self.unwritten = Unwritten()
-        return True
+        self.course.run(planned, news.few_records)
+        assert commit([self.course])
+        return self.steps.newest("0") != before
+
+    def write_next(self) -> None:
+        """Have the next step written, with those before it."""
+        self.course._unwritten.must_be_written()
 
 
 def values(bar: OHLCV) -> tuple[object, ...]:
@@ -119,7 +116,7 @@ def test_bars_are_those_of_all_trades_and_their_numbers_have_no_holes(monkeypatc
     monkeypatch.setattr(live_journal.Journal, "keep", deaths.around(live_journal.Journal.keep))
     wanted = mark(wanted=records.Wanted(ticks=True, period_seconds=[5]))
     trades: list[bytes] = []
-    with served(bus, "q", cache, owners=[lambda: LiveOwner(bus.url, "q", 0, TIMES)]):
+    with served(bus, {"live": "q"}, cache, chains=[lambda: [LiveOwner(bus.url, "q", 0, TIMES)]]):
         bus.publish(bus_topics.TICK_MARKS, [Record(wanted, TICKER.encode())])
         wait_for(lambda: Steps(bus, "q").newest("0").number >= 0 or None)
         second = 0
@@ -160,7 +157,7 @@ def test_bars_are_those_of_all_trades_and_their_numbers_have_no_holes(monkeypatc
 
 def test_steps_without_bars_are_written_with_the_next_that_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_rows, "_CACHE", {})
-    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 3_600.0)
+    monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 3_600.0)
     walk = Walk(live_bus())
     walk.mark(wanted=records.Wanted(ticks=True, period_seconds=[60]))
     assert walk.carry_out()
@@ -169,7 +166,7 @@ def test_steps_without_bars_are_written_with_the_next_that_has_some(monkeypatch:
         assert not walk.carry_out()
         walk.clock(second)
         assert not walk.carry_out()
-    assert stored_ids(walk.bus) == [] and walk.steps.newest("0") == walk.written
+    assert stored_ids(walk.bus) == []
     walk.clock(120)
     assert walk.carry_out()
     assert stored_ids(walk.bus) == [1, 2, 3, 4, 5]
@@ -184,7 +181,7 @@ def test_a_task_that_takes_over_has_the_state_of_the_former_one(monkeypatch: pyt
     """Even if trades before and after a clock were in different steps that were written together."""
     cache: dict[tuple[str, int], live_rows._Kept] = {}
     monkeypatch.setattr(live_rows, "_CACHE", cache)
-    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 3_600.0)
+    monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 3_600.0)
     chance, walk, second = random.Random(seed), Walk(live_bus()), 0
     walk.mark(wanted=records.Wanted(ticks=True, period_seconds=[5, 60]))
     outcomes = []
@@ -195,14 +192,14 @@ def test_a_task_that_takes_over_has_the_state_of_the_former_one(monkeypatch: pyt
             walk.trade(max(1, second - chance.choice((0, 0, 3, 70))))
         if chance.random() < 0.4:
             walk.clock(second)
-        if walk.unwritten.start and chance.random() < 0.2:
-            walk.unwritten.must_be_written()
+        if walk.course._unwritten.start and chance.random() < 0.2:
+            walk.write_next()
         outcomes.append(walk.carry_out())
         if outcomes[-1]:
             before = cache["q", 0].live.save()
             cache.clear()
             walk.trade(second)
-            walk.unwritten.must_be_written()
+            walk.write_next()
             assert walk.carry_out()
             whole, partial = cache.pop(("q", 0)).live.save(), loaded(walk)
             assert partial == whole and before != whole
@@ -218,7 +215,7 @@ def loaded(walk: Walk) -> bytes:
         for ranges in note.steps:
             live_rows._output(live, walk.bus.url, 0, ranges, CheckedRecords(note.max_ahead_ns, 1, note.excluded))
 
-    _, found = journal.resume(walk.written.number + 1, None, replay)
+    _, found = journal.resume(walk.steps.newest("0").number + 1, None, replay)
     assert found is not None
     return found.save()
 
@@ -226,10 +223,11 @@ def loaded(walk: Walk) -> bytes:
 def test_a_task_without_the_unwritten_steps_of_its_state_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cache: dict[tuple[str, int], live_rows._Kept] = {}
     monkeypatch.setattr(live_rows, "_CACHE", cache)
-    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 3_600.0)
+    monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 3_600.0)
     walk = Walk(live_bus())
     walk.trade(1)
     assert walk.carry_out()
+    written = walk.steps.newest("0")
     walk.trade(2)
     assert not walk.carry_out()
     # Another task of this process has taken the state over.
@@ -237,7 +235,7 @@ def test_a_task_without_the_unwritten_steps_of_its_state_writes_nothing(monkeypa
     walk.clock(120)
     with pytest.raises(Outdated):
         walk.carry_out()
-    assert walk.steps.newest("0") == walk.written and published(walk.bus) == []
+    assert walk.steps.newest("0") == written and published(walk.bus) == []
 
 
 def test_the_exchanges_clock_alone_ends_a_bar_within_a_tenth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +245,7 @@ def test_the_exchanges_clock_alone_ends_a_bar_within_a_tenth_of_a_second(monkeyp
     cache = OwnCache()
     monkeypatch.setattr(live_rows, "_CACHE", cache)
     took = []
-    with served(bus, "q", cache, owners=[lambda: LiveOwner(bus.url, "q", 0, TIMES)]):
+    with served(bus, {"live": "q"}, cache, chains=[lambda: [LiveOwner(bus.url, "q", 0, TIMES)]]):
         for number in range(1, 11):
             stamp = SequenceStamp(f"TICKS:{TICKER}")
             second = 60 * number

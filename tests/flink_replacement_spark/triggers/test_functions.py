@@ -23,6 +23,7 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from core import metrics
 from core.settings import Settings
 from core.settings_gateways import KapacitorFunctionSettings
+from flink_replacement_spark.engine.steps import Owner
 from flink_replacement_spark.tables.follower import Follower, Taken
 from flink_replacement_spark.triggers import functions as trigger_functions
 from flink_replacement_spark.triggers import rows as trigger_rows
@@ -401,10 +402,11 @@ def test_events_are_those_of_all_rows_each_once_whichever_process_dies(
     driver = start(sums=_function())
     monkeypatch.setattr(trigger_functions, "publish_events", deaths.around(trigger_functions.publish_events))
     rules = TriggerRules(partitions=PARTITIONS)
-    owners = [
-        partial(TriggerOwner, url=redis.url, query_id="q", owner=owner, rules=rules, settings=Settings())
-        for owner in range(PARTITIONS + 1)
-    ]
+
+    def alone(number: int) -> list[Owner]:
+        return [TriggerOwner(url=redis.url, query_id="q", owner=number, rules=rules, settings=Settings())]
+
+    chains = [partial(alone, number) for number in range(PARTITIONS + 1)]
     count, stopping = 150, threading.Event()
 
     def follow() -> None:
@@ -417,7 +419,7 @@ def test_events_are_those_of_all_rows_each_once_whichever_process_dies(
             except BusUnavailable:
                 driver.restart()
 
-    with served(bus, "q", cache, owners=owners):
+    with served(bus, {"triggers": "q"}, cache, chains=chains):
         offset = register(bus, "t", WHOLE, ONE, OTHER, udf="sums")
         wait_for(lambda: feed.is_carried_out(bus, offset) or None)
         following = threading.Thread(target=follow)

@@ -14,13 +14,15 @@ from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.api import partition_of
 from bus.dead_letters import kept
+from bus.lives import Lives
 from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire import tick_columns
 from core.settings import Settings
 from flink_replacement_spark.cep import evaluate
-from flink_replacement_spark.engine import serving
-from flink_replacement_spark.engine.serving import Step, Steps, serve
+from flink_replacement_spark.engine import steps as engine_steps
+from flink_replacement_spark.engine.serving import serve
 from flink_replacement_spark.engine.serving_query import TABLE_SERVING
+from flink_replacement_spark.engine.steps import Course, Owner, Step, Steps, commit, look
 from flink_replacement_spark.live.store import StateStore
 from flink_replacement_spark.triggers import rows as trigger_rows
 from flink_replacement_spark.triggers import served as trigger_served
@@ -59,6 +61,14 @@ def owner(url: str, number: int, rules: TriggerRules = RULES) -> TriggerOwner:
     return TriggerOwner(url=url, query_id="q", owner=number, rules=rules, settings=Settings())
 
 
+def alone(url: str, number: int, rules: TriggerRules = RULES) -> list[Owner]:
+    return [owner(url, number, rules)]
+
+
+def next_step(one: TriggerOwner, before: Step, *, written: Step | None = None) -> Step | None:
+    return one.take(before, look(one._bus, [one.awaits(before, written=written)], Lives()))
+
+
 @pytest.mark.parametrize(("share_ns", "count"), [(0, 400), (1, 100)], ids=["at once", "behind"])
 def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
     bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch, share_ns: int, count: int
@@ -66,7 +76,7 @@ def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
     """`behind`: triggers that keep state take one row in each step, so that the others wait."""
     if share_ns:
         # A task must survive all steps until one is written: a dozen, and not those of a whole second.
-        monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 0.0125)
+        monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 0.0125)
     monkeypatch.setattr(shares, "_ROW_NS", 0)
     rules = replace(RULES, share_ns=share_ns)
     cache, deaths, chance = OwnCache(), Deaths(often=0), random.Random(5)
@@ -78,8 +88,8 @@ def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
     monkeypatch.setattr(trigger_rows, "_MOST", (4, 8, 1 << 20))
     monkeypatch.setattr(trigger_rows, "_ENOUGH", (2, 4, 1 << 20))
     prices, others = walk(3, count), walk(4, count)
-    owners = [partial(owner, redis.url, number, rules) for number in range(PARTITIONS + 1)]
-    with served(bus, "q", cache, owners=owners):
+    chains = [partial(alone, redis.url, number, rules) for number in range(PARTITIONS + 1)]
+    with served(bus, {"triggers": "q"}, cache, chains=chains):
         offset = register(bus, "v", V_SHAPE, ONE)
         register(bus, "any", "price > 0", OTHER)
         offset = register(bus, "spread", SPREAD, ONE, OTHER)
@@ -123,8 +133,8 @@ def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
     monkeypatch.setattr(trigger_store.PartStore, "note", deaths.around(trigger_store.PartStore.note))
     monkeypatch.setattr(trigger_rows, "_MOST", (4, 8, 1 << 20))
     monkeypatch.setattr(trigger_rows, "_ENOUGH", (2, 4, 1 << 20))
-    owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
-    with served(bus, "q", cache, owners=owners):
+    chains = [partial(alone, redis.url, number) for number in range(PARTITIONS + 1)]
+    with served(bus, {"triggers": "q"}, cache, chains=chains):
         register(bus, "echo", "SELECT event_id, ticker FROM trigger_events WHERE trigger_id = 'high'")
         register(bus, "again", "SELECT event_id FROM trigger_events WHERE trigger_id IN ('echo', 'pair')")
         register(bus, "pair", PAIR)
@@ -167,16 +177,17 @@ class Task:
         trigger_rows._CACHE.clear()
         self.steps = Steps(self.bus, "q")
         self.owner = owner(self.url, partition_of(ONE.encode(), PARTITIONS), self.rules)
-        self.step = self.steps.newest(self.owner.name)
-        self.owner.resume(self.step)
-        self.together = self.steps.begin()
+        self.owner.resume(self.steps.newest(self.owner.name))
+        self.course = Course(self.owner, self.steps, lambda query, done: None)
 
     def advance(self) -> None:
-        planned = self.owner.next(self.step, written=self.step)
+        before = self.steps.newest(self.owner.name)
+        news = look(self.bus, [self.course.awaits()], Lives())
+        planned = self.course.take(news)
         assert planned is not None
-        found = self.steps.carry_out(self.owner, self.step, planned, together=self.together)
-        assert found is not None and found[0] is not None
-        self.step = found[0]
+        self.course._unwritten.must_be_written()
+        self.course.run(planned, news.few_records)
+        assert commit([self.course]) and self.steps.newest(self.owner.name) != before
 
     def trade(self, number: int, price: float) -> None:
         feed.trades(self.bus, ONE, number, prices=[price])
@@ -192,7 +203,7 @@ class Task:
 @pytest.fixture
 def task(bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)
-    monkeypatch.setattr(serving, "_HOLD_SECONDS", 0.0)
+    monkeypatch.setattr(engine_steps, "_HOLD_SECONDS", 0.0)
     yield Task(bus, redis.url)
     trigger_rows._CACHE.clear()
 
@@ -205,7 +216,8 @@ def test_steps_with_events_write_notes_and_the_bus_keeps_the_records_of_the_stat
     for count in (1, 2, 3):
         task.trade(count, float(count))
         assert task.notes == count
-    assert task.owner.next(task.step, written=task.step) is None
+    newest = task.steps.newest(task.owner.name)
+    assert next_step(task.owner, newest, written=newest) is None
     assert bus.holds(bus_topics.TICKS, reader_of(number)) == {number: 0}
     assert held_for_triggers(Settings(), bus, PARTITIONS)[number] == 3
     task.restart()
@@ -271,15 +283,15 @@ def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
     idle, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
     feed.trades(bus, ONE, 1, prices=[1, 2, 3])
     step = steps.newest(idle.name)
-    assert idle.next(step) is None
+    assert next_step(idle, step) is None
     assert bus.holds(bus_topics.TICKS, reader_of(idle.owner)) == {idle.owner: 1}
     register(bus, "a", "price > 0", ONE)
-    planned = idle.next(step)
+    planned = next_step(idle, step)
     assert planned is not None and planned.start[bus_topics.TICKS] == planned.end[bus_topics.TICKS] == {idle.name: 1}
     step = steps.advance(idle.name, step, planned)
     idle.run(step)
     feed.trades(bus, ONE, 4, prices=[4, 5])
-    following = idle.next(step)
+    following = next_step(idle, step)
     assert following is not None
     idle.run(steps.advance(idle.name, step, following))
     assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [4, 5]
@@ -302,7 +314,7 @@ def test_the_exchanges_clock_alone_ends_what_waits_for_it_within_a_tenth_of_a_se
     monkeypatch.setattr(trigger_rows, "_CACHE", cache)
     partition = partition_of(ONE.encode(), PARTITIONS)
     took = []
-    with served(bus, "q", cache, owners=[partial(owner, redis.url, partition)]):
+    with served(bus, {"triggers": "q"}, cache, chains=[partial(alone, redis.url, partition)]):
         register(bus, "t", sql, ONE)
         wait_for(lambda: feed.progress(bus) or None)
         for number in range(1, 11):
@@ -320,8 +332,8 @@ def test_a_silence_is_noticed_when_it_is_due(bus: Bus, redis: EmbeddedRedis, mon
     """Not with the next full second of the clock."""
     cache = OwnCache()
     monkeypatch.setattr(trigger_rows, "_CACHE", cache)
-    owners = [partial(owner, redis.url, partition_of(ONE.encode(), PARTITIONS))]
-    with served(bus, "q", cache, owners=owners):
+    chains = [partial(alone, redis.url, partition_of(ONE.encode(), PARTITIONS))]
+    with served(bus, {"triggers": "q"}, cache, chains=chains):
         register(bus, "d", "FALSE", ONE, deadman_seconds="1.3")
         (event,) = wait_for(lambda: feed.first_events(bus, 1, "d"))
     (row,) = rows(event)
@@ -334,7 +346,7 @@ def test_a_step_of_a_version_that_read_no_events_is_continued(
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)
     one, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
     register(bus, "a", "price > 0", ONE)
-    planned = one.next(steps.newest(one.name))
+    planned = next_step(one, steps.newest(one.name))
     assert planned is not None
     start, end = (
         {topic: own for topic, own in places.items() if topic != bus_topics.TRIGGER_EVENTS}
@@ -343,7 +355,7 @@ def test_a_step_of_a_version_that_read_no_events_is_continued(
     step = steps.advance(one.name, steps.newest(one.name), replace(planned, start=start, end=end))
     one.run(step)
     feed.trades(bus, ONE, 1, prices=[1])
-    following = one.next(step)
+    following = next_step(one, step)
     assert following is not None and bus_topics.TRIGGER_EVENTS in following.end
     one.run(steps.advance(one.name, step, following))
     assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [1]
@@ -357,7 +369,7 @@ def test_an_owner_that_resumes_has_its_state_before_the_first_record(
     one, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
 
     def advanced(before: Step) -> Step:
-        planned = one.next(before)
+        planned = next_step(one, before)
         assert planned is not None
         return steps.advance(one.name, before, planned)
 
@@ -390,14 +402,14 @@ def test_an_outdated_process_carries_out_the_step_that_the_other_planned(
     number, steps = partition_of(ONE.encode(), PARTITIONS), Steps(bus, "q")
     register(bus, "a", "price > 0", ONE)
     one, other = owner(redis.url, number), owner(redis.url, number)
-    planned = one.next(steps.newest(one.name))
+    planned = next_step(one, steps.newest(one.name))
     assert planned is not None
     first = steps.advance(one.name, steps.newest(one.name), planned)
     one.run(first)
     feed.trades(bus, ONE, 1, prices=[1])
-    early = one.next(first)
+    early = next_step(one, first)
     feed.trades(bus, ONE, 2, prices=[2])
-    late = other.next(first)
+    late = next_step(other, first)
     assert early is not None and late is not None and early.end != late.end
     assert steps.advance(one.name, first, early) == early
     assert steps.advance(one.name, first, late) == early
@@ -419,11 +431,12 @@ def test_a_record_that_cannot_be_processed_costs_no_record_before_it(
         return process(live, ticks, *others, **named)
 
     monkeypatch.setattr(TriggerPartition, "process", picky)
-    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 60.0)
+    monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 60.0)
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
     one, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
     stopping = threading.Event()
-    task = threading.Thread(target=serve, args=(one, steps, stopping), kwargs={"on_done": lambda _: None})
+    arguments: dict[str, Any] = {"on_done": lambda query, done: None}
+    task = threading.Thread(target=serve, args=([one], {"triggers": steps}, stopping), kwargs=arguments)
     task.start()
     try:
         register(bus, "v", V_SHAPE, ONE)
