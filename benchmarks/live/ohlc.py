@@ -50,17 +50,20 @@ from candlewright_platform.supervisor.processes import LIBRARIES
 from core.background import spare_startup
 from core.log import configure_logging
 from core.settings import Settings
+from flink_replacement_spark.driver.one_pass import begin_serving, prepare_serving
 from flink_replacement_spark.driver.topics import prepare_topics
-from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
+from flink_replacement_spark.engine.serving_query import query_id_of
 from flink_replacement_spark.engine.steps import NO_STEP, Steps
 from flink_replacement_spark.history.merger import SparkMerger
-from flink_replacement_spark.live.query import LIVE_QUERY, live_owners
+from flink_replacement_spark.live.query import LIVE_QUERY
+from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.store import StateStore
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, BarTable
 from flink_replacement_spark.spark.session import start_session
 from flink_replacement_spark.tables.follower import Follower
 from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.triggers.query import TriggerHealth
 from iceberg import OHLC, create_tables, load_table, open_catalog
 
 #: Published and turned into bars before anything is timed.
@@ -162,11 +165,9 @@ class _Served:
         self._bus = connect(settings.bus)
         self._partitions = self._bus.partitions(bus_topics.TICKS)
         self._ending = threading.Event()
-        chains = [[owner] for owner in live_owners(settings, self._partitions)]
-        self._prepared = ServingQuery(session, settings, LIVE_QUERY, chains=chains)
+        self._prepared = prepare_serving(session, settings, self._partitions)
+        begin_serving(self._prepared, settings, LiveHealth(), TriggerHealth(), stopping=self._ending)
         self._query_id = query_id_of(self._bus, LIVE_QUERY)
-        on_news = {LIVE_QUERY: lambda steps, done: None}
-        self._prepared.begin(settings.bus.url, {LIVE_QUERY: self._query_id}, on_news, stopping=self._ending)
         self._read_all()
         self._steps_before = self._steps_done()
         self._workers = spark_workers()
