@@ -56,7 +56,7 @@ LAST_BAR = """SELECT t.ts_ns, t.price, o.close FROM ticks t ASOF JOIN ohlc o
   ON t.ticker = o.ticker AND t.ts >= o.close_time"""
 
 
-def places(ticker: str) -> int:
+def partition(ticker: str) -> int:
     return partition_of(ticker.encode(), PARTITIONS)
 
 
@@ -89,13 +89,13 @@ def want(bus: FreshBus, ticker: str, *periods: int) -> None:
 
 
 def bars(bus: FreshBus, ticker: str) -> list[OHLCV]:
-    found = bus.read(bus_topics.OHLC, places(ticker), 0, max_records=100_000)
+    found = bus.read(bus_topics.OHLC, partition(ticker), 0, max_records=100_000)
     return [bar for record in found if (bar := OHLCV.FromString(record.value)).ticker == ticker]
 
 
 def stored_ids(bus: FreshBus, ticker: str) -> list[int]:
     """The trades for the table."""
-    found = bus.read(bus_topics.TICK_ROWS, places(ticker), 0, max_records=100_000)
+    found = bus.read(bus_topics.TICK_ROWS, partition(ticker), 0, max_records=100_000)
     if not found:
         return []
     table = rows_of_trades(found)
@@ -181,8 +181,10 @@ def test_bars_and_events_are_those_of_separate_passes_whichever_task_dies(monkey
         counts = {"shape": len(shapes), "any": COUNT, "bar": COUNT // 60 + 1, "second": COUNT // 5 + 1}
         for trigger_id, count in counts.items():
             feed.wait_for_events(alone, count, trigger_id, timeout=30)
-        counts["both"] = len(expected_closes(alone, prices[ONE]))
-        feed.wait_for_events(alone, counts["both"], "both", timeout=30)
+        closes = expected_closes(alone, prices[ONE])
+        counts["both"] = len(closes)
+        found = feed.wait_for_events(alone, len(closes), "both", timeout=30)
+        assert [row["close"] for event in found for row in rows(event)] == closes
     assert [row for event in feed.events(alone, "shape") for row in rows(event)] == shapes
 
     bus = live_bus()
@@ -198,8 +200,8 @@ def test_bars_and_events_are_those_of_separate_passes_whichever_task_dies(monkey
         assert told(bus, trigger_id) == told(alone, trigger_id)
     for ticker in prices:
         assert sorted(stored_ids(bus, ticker)) == list(range(1, COUNT + 1))
-        found = [bar.SerializeToString() for bar in bars(bus, ticker)]
-        assert sorted(found) == sorted(bar.SerializeToString() for bar in bars(alone, ticker))
+        made = [bar.SerializeToString() for bar in bars(bus, ticker)]
+        assert sorted(made) == sorted(bar.SerializeToString() for bar in bars(alone, ticker))
 
 
 # ---- one pass
@@ -458,7 +460,7 @@ def test_bars_are_not_passed_on_for_a_while_after_others_have_published_some(
 
 
 # ---- one fails, or takes long
-class Steps60:
+class Minutes:
     """Publishes trades, each of which ends a bar."""
 
     def __init__(self, task: Task) -> None:
@@ -500,9 +502,9 @@ class Steps60:
 
 
 @pytest.fixture
-def trades(task: Task) -> Iterator[Steps60]:
+def trades(task: Task) -> Iterator[Minutes]:
     """The triggers are registered, and have evaluated a trade."""
-    found = Steps60(task)
+    found = Minutes(task)
     with task.serving():
         want(task.bus, ONE, 60)
         task.register("any", "price > 0", ONE)
@@ -517,7 +519,7 @@ def trades(task: Task) -> Iterator[Steps60]:
 
 @pytest.mark.parametrize("failing", ["run", "run and resume", "resume at the start"])
 def test_bars_go_on_while_triggers_fail_and_the_triggers_continue_by_themselves(
-    task: Task, trades: Steps60, monkeypatch: pytest.MonkeyPatch, failing: str
+    task: Task, trades: Minutes, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     monkeypatch.setattr(serving, "_FIRST_REST_SECONDS", 0.02)
     monkeypatch.setattr(serving, "_MAX_REST_SECONDS", 0.1)
@@ -552,7 +554,7 @@ def test_bars_go_on_while_triggers_fail_and_the_triggers_continue_by_themselves(
 
 
 def test_bars_do_not_wait_for_heavy_triggers_which_are_in_one_pass_again_once_they_are_light(
-    task: Task, trades: Steps60, monkeypatch: pytest.MonkeyPatch
+    task: Task, trades: Minutes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_steps, "_HEAVY_SECONDS", 0.1)
     is_free, is_heavy = threading.Event(), True
@@ -582,7 +584,7 @@ def test_bars_do_not_wait_for_heavy_triggers_which_are_in_one_pass_again_once_th
 
 
 def test_bars_do_not_wait_for_triggers_with_a_backlog(
-    task: Task, trades: Steps60, monkeypatch: pytest.MonkeyPatch
+    task: Task, trades: Minutes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with task.serving([live_owner(task.bus, 0)]):
         trades.trade(1_200)
