@@ -109,9 +109,9 @@ class Counting(FreshBus):
             self.writes.append(f"put {table}")
         super().put(table, values, keep_seconds=keep_seconds)
 
-    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
+    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]], **more: Any) -> bool:
         self.writes.append(f"commit {' '.join(swap.table for swap in swaps)}")
-        return super().commit(swaps, records)
+        return super().commit(swaps, records, **more)
 
     def publish_new(self, topic: str, records: Sequence[Record], **more: Any) -> list[bool]:
         self.writes.append(f"publish_new {topic}")
