@@ -166,7 +166,7 @@ class _Served:
         self._partitions = self._bus.partitions(bus_topics.TICKS)
         self._ending = threading.Event()
         self._prepared = prepare_serving(session, settings, self._partitions)
-        begin_serving(self._prepared, settings, LiveHealth(), TriggerHealth(), stopping=self._ending)
+        begin_serving(self._prepared, settings, live=LiveHealth(), triggers=TriggerHealth(), stopping=self._ending)
         self._query_id = query_id_of(self._bus, LIVE_QUERY)
         self._read_all()
         self._steps_before = self._steps_done()

@@ -36,9 +36,9 @@ def prepare_serving(session: SparkSession, settings: Settings, partitions: int) 
 def begin_serving(
     prepared: ServingQuery,
     settings: Settings,
+    *,
     live: LiveHealth,
     triggers: TriggerHealth,
-    *,
     stopping: threading.Event,
 ) -> StreamingQuery:
     bus = worker_bus(settings.bus.url)

@@ -153,7 +153,7 @@ class Queries:
         if settings.spark.mode != "continuous":
             return start_live_query(self._session, settings, self.live, checkpoint=checkpoint)
         self._serving = self.prepared.take(LIVE_QUERY, self._partitions)
-        return begin_serving(self._serving, settings, self.live, self.triggers, stopping=self._stopping)
+        return begin_serving(self._serving, settings, live=self.live, triggers=self.triggers, stopping=self._stopping)
 
     def _start_triggers(self, checkpoint: str) -> StreamingQuery:
         return start_trigger_query(

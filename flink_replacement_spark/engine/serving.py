@@ -88,7 +88,7 @@ def serve(
             each.check_run()
         courses = [Course(owner, steps[owner.query], on_done) for owner in chain]
         try:
-            _Pass(courses, lives, ends, stopping, on_problem).run()
+            _Pass(courses, lives=lives, ends=ends, stopping=stopping, on_problem=on_problem).run()
         except OwnerFailed as failed:
             assert failed.__cause__ is not None
             raise failed.__cause__ from None
@@ -102,6 +102,7 @@ class _Pass:
     def __init__(
         self,
         courses: Sequence[Course],
+        *,
         lives: Lives,
         ends: "_Ends",
         stopping: threading.Event,
@@ -144,7 +145,7 @@ class _Pass:
         if self._apart is not None and (course := self._apart.ended()) is not None:
             self._apart, self._second = None, course
         if self._apart is None and self._second is not None and self._second.is_heavy:
-            self._apart = _Apart(self._second, self._stopping, self._on_problem)
+            self._apart = self._separated(self._second)
         return self._second if self._apart is None else None
 
     @contextmanager
@@ -155,7 +156,10 @@ class _Pass:
         except OwnerFailed as failed:
             if failed.course is not self._second:
                 raise
-            self._apart = _Apart(self._second, self._stopping, self._on_problem, failed.__cause__)
+            self._apart = self._separated(self._second, failed.__cause__)
+
+    def _separated(self, second: Course, error: BaseException | None = None) -> "_Apart":
+        return _Apart(second, error, stopping=self._stopping, on_problem=self._on_problem)
 
     def _turn(self, second: Course | None, awaited: Awaited, news: News) -> bool:
         """Carry out the next steps; False if another task has advanced. `awaited`: by the second owner."""
@@ -282,8 +286,9 @@ class _Later:
 
 
 class _Ends:
-    """Where the partition ends whose records are the first owner's results, and whether others publish to it: then
-    results are not passed on for a while, because the call fails that writes them after a record of others.
+    """Where the partition ends whose records are the first owner's results, and whether a gateway publishes to it
+    as well: then results are not passed on for a while, because the call that writes them fails if another record has
+    come first.
     """
 
     def __init__(self) -> None:
@@ -318,9 +323,10 @@ class _Apart:
     def __init__(
         self,
         course: Course,
+        error: BaseException | None = None,
+        *,
         stopping: threading.Event,
         on_problem: Callable[[Owner, str], object],
-        error: BaseException | None = None,
     ) -> None:
         self._course = course
         self._chain_stopping = stopping

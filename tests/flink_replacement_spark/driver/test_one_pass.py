@@ -205,7 +205,7 @@ def test_bars_and_events_are_those_of_separate_passes_whichever_task_dies(monkey
 
 
 # ---- one pass
-@dataclass
+@dataclass(kw_only=True)
 class Task:
     """Serves the chain of a partition, and notes in `log` what happens in which order: `live` and `triggers` when the
     owner runs, and the topics of each commit with records.
@@ -323,7 +323,7 @@ class Task:
 def task(monkeypatch: pytest.MonkeyPatch) -> Task:
     # On a busy machine, any step may take long.
     monkeypatch.setattr(engine_steps, "_HEAVY_SECONDS", 5.0)
-    return Task(live_bus(), monkeypatch)
+    return Task(bus=live_bus(), monkeypatch=monkeypatch)
 
 
 OF_BOTH = {bus_topics.OHLC, bus_topics.TRIGGER_EVENTS}
@@ -518,7 +518,7 @@ def trades(task: Task) -> Iterator[Minutes]:
 
 
 @pytest.mark.parametrize("failing", ["run", "run and resume", "resume at the start"])
-def test_bars_go_on_while_triggers_fail_and_the_triggers_continue_by_themselves(
+def test_bars_continue_while_triggers_fail_and_so_do_the_triggers_later(
     task: Task, trades: Minutes, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     monkeypatch.setattr(serving, "_FIRST_REST_SECONDS", 0.02)

@@ -57,7 +57,7 @@ def test_a_task_ahead_of_a_bus_that_went_back_does_not_continue() -> None:
         steps.advance("0", step(6, 7), step(7, 8))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Counting:
     """Has ten steps, each of which writes something; the fifth fails once."""
 
@@ -263,7 +263,7 @@ def test_a_task_fails_with_the_first_of_its_owners() -> None:
     serving = Serving(bus.url, "live", "run", tasks=2, interval_seconds=0.01)
     serving.begin(bus.url, {"q": "q"})
     rows = [pa.RecordBatch.from_pydict({"value": [3]})]
-    owners = [_Counting(str(number)) for number in range(4)]
+    owners = [_Counting(name=str(number)) for number in range(4)]
     with pytest.raises(BusError, match="it failed"):
         list(task(serving, [[owner] for owner in owners])(rows))
     assert [len(owner.ran) for owner in owners[::2]] == [0, 0], "row 3 is for the second of two tasks"
