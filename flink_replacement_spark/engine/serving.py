@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from bus import KeyedTables, Lives, StoredRecord, TopicPartition
-from candlewright.wire.errors import BusError, BusUnavailable
+from candlewright.wire.errors import BusUnavailable
 from core.background import collect_rarely, loading, start_thread, switch_often
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import Awaited, KnownRecords, read_range, worker_bus
@@ -49,8 +49,8 @@ __all__ = ["Chain", "Reports", "Serving", "serve", "serve_all", "task"]
 _END_SECONDS = 2.0
 #: Query -> run, term and query ids of what its tasks serve.
 _ORDERS = "serving_orders"
-#: How often a task without orders looks for them.
-_LOOK_SECONDS = 0.2
+#: How often a task without orders looks for them, and one whose owners read their state whether they have.
+_LOOK_SECONDS, _RESUMING_SECONDS = 0.2, 0.01
 #: How long (s) an owner that has failed waits before it continues, at first and at most.
 _FIRST_REST_SECONDS, _MAX_REST_SECONDS = 0.5, 15.0
 #: The most records that are taken later.
@@ -75,25 +75,36 @@ def serve(
     stopping: threading.Event,
     *,
     on_done: Callable[[str, Done], object],
+    on_resumed: Callable[[Owner], object] = lambda owner: None,
     on_problem: Callable[[Owner, str], object] = lambda owner, problem: None,
 ) -> None:
     """Serve the owners until `stopping` is set. `steps`: by query. Raises the error of a failed step; another call
     continues with that step.
 
-    `on_problem`: called with why the second owner is not served, and with an empty text once it is.
+    Of the second owner: `on_resumed` is called once its state is read, or could not be; `on_problem` with why it is not
+    served, and with an empty text once it is.
     """
+    heard = _Heard(on_resumed, on_problem)
     lives, ends = Lives(), _Ends()
     while not stopping.is_set():
         for each in steps.values():
             each.check_run()
         courses = [Course(owner, steps[owner.query], on_done) for owner in chain]
         try:
-            _Pass(courses, lives=lives, ends=ends, stopping=stopping, on_problem=on_problem).run()
+            _Pass(courses, lives=lives, ends=ends, stopping=stopping, heard=heard).run()
         except OwnerFailed as failed:
             assert failed.__cause__ is not None
             raise failed.__cause__ from None
         except Outdated as error:
             log.warning("step_outdated", owner=chain[0].name, error=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What is told of the second owner; see `serve`."""
+
+    resumed: Callable[[Owner], object]
+    problem: Callable[[Owner, str], object]
 
 
 class _Pass:
@@ -106,13 +117,13 @@ class _Pass:
         lives: Lives,
         ends: "_Ends",
         stopping: threading.Event,
-        on_problem: Callable[[Owner, str], object],
+        heard: _Heard,
     ) -> None:
         self._first, *others = courses
         self._second = others[0] if others else None
         self._lives = lives
         self._stopping = stopping
-        self._on_problem = on_problem
+        self._heard = heard
         self._apart: _Apart | None = None
         self._later = _Later()
         self._ends = ends
@@ -123,8 +134,8 @@ class _Pass:
         self._first.complete()
         try:
             if self._second is not None:
-                with self._separating():
-                    self._second.complete()
+                # Its state may take seconds to read.
+                self._apart = self._separated(self._second, is_new=True)
             while not self._stopping.is_set():
                 second = self._joined()
                 with self._separating():
@@ -158,8 +169,8 @@ class _Pass:
                 raise
             self._apart = self._separated(self._second, failed.__cause__)
 
-    def _separated(self, second: Course, error: BaseException | None = None) -> "_Apart":
-        return _Apart(second, error, stopping=self._stopping, on_problem=self._on_problem)
+    def _separated(self, second: Course, error: BaseException | None = None, *, is_new: bool = False) -> "_Apart":
+        return _Apart(second, error, is_new=is_new, stopping=self._stopping, heard=self._heard)
 
     def _turn(self, second: Course | None, awaited: Awaited, news: News) -> bool:
         """Carry out the next steps; False if another task has advanced. `awaited`: by the second owner."""
@@ -185,8 +196,8 @@ class _Pass:
         if second is not None:
             try:
                 then = second.take(news)
-                # A large one is carried out apart.
-                if then is not None and then.records <= SMALL_RECORDS:
+                # A long one is carried out apart.
+                if then is not None and not second.is_heavy:
                     second.run(then, news.few_records)
                     ran.append(second)
             except OwnerFailed:
@@ -318,19 +329,24 @@ class _Ends:
 
 
 class _Apart:
-    """Serves an owner on a thread of its own, while it is heavy or after it has failed with `error`."""
+    """Serves an owner on a thread of its own: one that `is_new`, until its state is read and its newest step is done;
+    one that is heavy; or one that has failed with `error`.
+    """
 
     def __init__(
         self,
         course: Course,
         error: BaseException | None = None,
         *,
+        is_new: bool,
         stopping: threading.Event,
-        on_problem: Callable[[Owner, str], object],
+        heard: _Heard,
     ) -> None:
         self._course = course
+        self._must_resume = is_new
         self._chain_stopping = stopping
-        self._on_problem = on_problem
+        self._heard = heard
+        self._has_problem = False
         self._stopping = threading.Event()
         self._is_outdated = False
         self._failures: list[BaseException] = []
@@ -363,8 +379,9 @@ class _Apart:
                 if error is not None:
                     self._rest(error, rest)
                     rest = min(2 * rest, _MAX_REST_SECONDS)
-                    self._course = self._course.anew()
-                    self._on_problem(self._course.owner, "")
+                    self._course, self._must_resume = self._course.anew(), True
+                if self._must_resume:
+                    self._resume()
                 self._serve()
             except OwnerFailed as failed:
                 error = failed.__cause__
@@ -377,8 +394,18 @@ class _Apart:
     def _rest(self, error: BaseException, seconds: float) -> None:
         owner = self._course.owner
         log.error("owner_failed", query=owner.query, owner=owner.name, error=f"{type(error).__name__}: {error}")
-        self._on_problem(owner, f"{type(error).__name__}: {error}")
+        self._heard.problem(owner, f"{type(error).__name__}: {error}")
+        self._has_problem = True
         self._stopping.wait(seconds)
+
+    def _resume(self) -> None:
+        try:
+            with loading():
+                self._course.resume()
+        finally:
+            self._heard.resumed(self._course.owner)
+        self._course.complete()
+        self._must_resume = False
 
     def _serve(self) -> None:
         lives = Lives()
@@ -387,6 +414,9 @@ class _Apart:
             news = look(self._course.bus, [replace(awaited, seconds=min(awaited.seconds, _APART_SECONDS))], lives)
             if not _advance(self._course, news):
                 raise Outdated("another task has advanced")
+            if self._has_problem:
+                self._heard.problem(self._course.owner, "")
+                self._has_problem = False
             if not self._course.is_heavy:
                 return
 
@@ -500,24 +530,35 @@ def serve_all(serving: Serving, number: int, chains: Sequence[Chain]) -> None:
     steps = {query: Steps(bus, query_id, serving.run_id) for query, query_id in query_ids.items()}
     served = [[owner.of(url, query_ids[owner.query]) for owner in chain] for chain in chains[number :: serving.tasks]]
     with loading():
-        for chain in served:
-            _resume(chain, steps)
+        for first, *_ in served:
+            first.resume(steps[first.query].newest(first.name))
+    # Second owners read theirs while the first ones are served.
+    waiting = {id(owner) for _, *others in served for owner in others}
     tally, stopping = _Tally(), threading.Event()
     failures: SimpleQueue[BaseException] = SimpleQueue()
 
     threads = [
         start_thread(
             f"{serving.name}-{chain[0].name}",
-            partial(serve, chain, steps, stopping, on_done=tally.add, on_problem=tally.note),
+            partial(
+                serve,
+                chain,
+                steps,
+                stopping,
+                on_done=tally.add,
+                on_resumed=lambda owner: waiting.discard(id(owner)),
+                on_problem=tally.note,
+            ),
             on_failure=failures.put,
         )
         for chain in served
     ]
     try:
         while True:
-            bus.put(serving.table, {f"{serving.run_id}/{number}": tally.packed()})
+            if not waiting:
+                bus.put(serving.table, {f"{serving.run_id}/{number}": tally.packed()})
             try:
-                raise failures.get(timeout=serving.interval_seconds)
+                raise failures.get(timeout=_RESUMING_SECONDS if waiting else serving.interval_seconds)
             except Empty:
                 continue
     finally:
@@ -526,18 +567,6 @@ def serve_all(serving: Serving, number: int, chains: Sequence[Chain]) -> None:
         deadline = time.monotonic() + _END_SECONDS
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _resume(chain: Chain, steps: Mapping[str, Steps]) -> None:
-    for owner in chain:
-        try:
-            owner.resume(steps[owner.query].newest(owner.name))
-        except BusError:
-            raise
-        except Exception:
-            # The first step of the second owner raises it again, and does not stop the first owner.
-            if owner is chain[0]:
-                raise
 
 
 class Reports:

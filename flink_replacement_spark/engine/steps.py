@@ -203,6 +203,10 @@ class Owner(Protocol):
         """The step after `before`, once `awaits` has brought `news`; None if there is nothing to do."""
         ...
 
+    def takes_long(self, step: Step) -> bool:
+        """Whether the step may take long even if its records are few, so that no other owner should wait for it."""
+        ...
+
     def is_quiet(self, found: Iterable[StoredRecord]) -> bool:
         """Whether these next records will hardly have results, so that they may be taken later."""
         ...
@@ -338,12 +342,8 @@ class Course:
         self._heavy_until = -math.inf
 
     def anew(self) -> "Course":
-        """The same from the newest step on the bus, once that is done."""
-        course = Course(self.owner, self._steps, self._on_done)
-        with course._owners_call():
-            course.owner.resume(course._step)
-        course.complete()
-        return course
+        """The same from the newest step on the bus."""
+        return Course(self.owner, self._steps, self._on_done)
 
     @property
     def bus(self) -> Bus:
@@ -351,8 +351,13 @@ class Course:
 
     @property
     def is_heavy(self) -> bool:
-        """Whether a step of the last second took long, or is still to be carried out and large."""
+        """Whether a step of the last second took long, or was expected to."""
         return time.monotonic() < self._heavy_until
+
+    def resume(self) -> None:
+        """Read the owner's state; see `Owner.resume`."""
+        with self._owners_call():
+            self.owner.resume(self._step)
 
     def complete(self) -> None:
         """Carry out the newest step on the bus unless it is done."""
@@ -369,7 +374,8 @@ class Course:
         """The next step; None if there is nothing to do."""
         with self._owners_call():
             planned = self.owner.take(self._step, news)
-        if planned is not None and planned.records > SMALL_RECORDS:
+            takes_long = planned is not None and (planned.records > SMALL_RECORDS or self.owner.takes_long(planned))
+        if takes_long:
             self._heavy_until = time.monotonic() + _HEAVY_FOR_SECONDS
         if self._unwritten.start and (planned.records > SMALL_RECORDS if planned else self._unwritten.is_due):
             # Only the steps that have not been written.

@@ -79,6 +79,9 @@ class LiveOwner:
         end = next_ends(at, states, _ROOM)
         return None if end == at else Step(before.number + 1, at, end)
 
+    def takes_long(self, step: Step) -> bool:
+        return False
+
     def is_quiet(self, found: Iterable[StoredRecord]) -> bool:
         return is_quiet(self.query_id, self.partition, found)
 

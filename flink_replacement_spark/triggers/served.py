@@ -131,6 +131,10 @@ class TriggerOwner:
     def _is_waiting(self, before: Step, at: Mapping[str, Positions]) -> bool:
         return not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
 
+    def takes_long(self, step: Step) -> bool:
+        """Whether triggers are registered: texts are compiled, and stored rows may be read."""
+        return step.end[_CONTROLS]["0"] > step.start[_CONTROLS]["0"]
+
     def is_quiet(self, found: Iterable[StoredRecord]) -> bool:
         return False
 

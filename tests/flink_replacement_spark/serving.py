@@ -84,7 +84,7 @@ def served(
         while not stopping.is_set():
             try:
                 chain, steps = make(), {query: Steps(bus, query_id) for query, query_id in query_ids.items()}
-                serving._resume(chain, steps)
+                chain[0].resume(steps[chain[0].query].newest(chain[0].name))
                 serve(chain, steps, stopping, on_done=lambda query, done: None, on_problem=on_problem)
             except BusError:
                 # Killed, or outdated by the other task.

@@ -285,7 +285,8 @@ class Task:
         stopping, failures = threading.Event(), list[BaseException]()
         steps = {query: Steps(self.bus, query_id) for query, query_id in IDS.items()}
         served_chain = chain or chain_of(self.bus, self.number)
-        serving._resume(served_chain, steps)
+        first = served_chain[0]
+        first.resume(steps[first.query].newest(first.name))
 
         def run() -> None:
             serve(
@@ -307,6 +308,8 @@ class Task:
     def register(self, trigger_id: str, sql: str, *tickers: str, **parameters: str) -> None:
         offset = register(self.bus, trigger_id, sql, *tickers, **parameters)
         wait_for(lambda: any(said.controls_end > offset for said in feed.progress(self.bus)) or None)
+        # A registration is carried out apart.
+        wait_for(lambda: not [each for each in threading.enumerate() if each.name.startswith("triggers-")] or None)
 
     def events(self, count: int, trigger_id: str) -> list[dict[str, Any]]:
         """The rows of its events, of which there are this many."""
@@ -323,6 +326,8 @@ class Task:
 def task(monkeypatch: pytest.MonkeyPatch) -> Task:
     # On a busy machine, any step may take long.
     monkeypatch.setattr(engine_steps, "_HEAVY_SECONDS", 5.0)
+    monkeypatch.setattr(engine_steps, "_HEAVY_FOR_SECONDS", 0.1)
+    monkeypatch.setattr(serving, "_APART_SECONDS", 0.02)
     return Task(bus=live_bus(), monkeypatch=monkeypatch)
 
 

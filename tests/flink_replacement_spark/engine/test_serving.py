@@ -87,6 +87,9 @@ class _Counting:
             return None
         return step(before.number + 1, before.number + 2)
 
+    def takes_long(self, step: Step) -> bool:
+        return False
+
     def is_quiet(self, found: Iterable[StoredRecord]) -> bool:
         return False
 
