@@ -101,7 +101,7 @@ def serve(
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What is told of the second owner; see `serve`."""
+    """Called about the second owner; see `serve`."""
 
     resumed: Callable[[Owner], object]
     problem: Callable[[Owner, str], object]
