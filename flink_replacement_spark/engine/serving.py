@@ -130,7 +130,9 @@ class _Pass:
         ends.forget()
 
     def run(self) -> None:
-        """Until `stopping` is set, or another task has advanced. Raises BusError, or OwnerFailed of the first owner."""
+        """Until `stopping` is set, or another task has advanced. Raises BusError, Outdated, or OwnerFailed of the first
+        owner.
+        """
         self._first.complete()
         try:
             if self._second is not None:
@@ -145,8 +147,6 @@ class _Pass:
                     news = look(self._first.bus, awaited, self._lives)
                     if self._stopping.is_set() or not self._turn(second, awaited[-1], news):
                         return
-        except Outdated as error:
-            log.warning("step_outdated", owner=self._first.owner.name, error=str(error))
         finally:
             if self._apart is not None:
                 self._apart.stop()

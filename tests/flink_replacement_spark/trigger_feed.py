@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -112,13 +113,20 @@ def wait_for_events(bus: Bus, count: int, *trigger_ids: str, timeout: float = 12
 @contextmanager
 def repeated(work: Callable[[], object], pause_seconds: float) -> Iterator[None]:
     """Do `work` on a thread after each pause, until the end of the block."""
-    stopping, failures = threading.Event(), list[BaseException]()
 
-    def run() -> None:
+    def run(stopping: threading.Event) -> None:
         while not stopping.wait(pause_seconds):
             work()
 
-    thread = start_thread("repeated", run, on_failure=failures.append)
+    with beside("repeated", run):
+        yield
+
+
+@contextmanager
+def beside(name: str, run: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Run this on a thread, which must end once the event is set, at the end of the block."""
+    stopping, failures = threading.Event(), list[BaseException]()
+    thread = start_thread(name, partial(run, stopping), on_failure=failures.append)
     try:
         yield
     finally:

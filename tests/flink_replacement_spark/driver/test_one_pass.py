@@ -17,7 +17,6 @@ from bus import topics as bus_topics
 from bus.api import partition_of
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.grid import SECOND
-from core.background import start_thread
 from core.settings import Settings
 from flink_replacement_spark.cep import evaluate
 from flink_replacement_spark.engine import serving
@@ -282,13 +281,12 @@ class Task:
 
     @contextmanager
     def serving(self, chain: Chain | None = None) -> Iterator[None]:
-        stopping, failures = threading.Event(), list[BaseException]()
         steps = {query: Steps(self.bus, query_id) for query, query_id in IDS.items()}
         served_chain = chain or chain_of(self.bus, self.number)
         first = served_chain[0]
         first.resume(steps[first.query].newest(first.name))
 
-        def run() -> None:
+        def run(stopping: threading.Event) -> None:
             serve(
                 served_chain,
                 steps,
@@ -297,13 +295,8 @@ class Task:
                 on_problem=lambda owner, problem: self.problems.append(problem),
             )
 
-        thread = start_thread("chain", run, on_failure=failures.append)
-        try:
+        with feed.beside("chain", run):
             yield
-        finally:
-            stopping.set()
-            thread.join()
-        assert not failures
 
     def register(self, trigger_id: str, sql: str, *tickers: str, **parameters: str) -> None:
         offset = register(self.bus, trigger_id, sql, *tickers, **parameters)
