@@ -457,6 +457,7 @@ json.dump([seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 """
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(120)
 def test_work_over_frames_and_arrays_ends_in_time_and_in_bounded_memory() -> None:
     told = subprocess.run(
