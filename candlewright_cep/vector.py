@@ -169,7 +169,7 @@ def _taken(texts: pa.Array, rows: Index) -> pa.Array:
         return texts.take(pa.array(rows))
     had = texts.nbytes
     if pa.types.is_string(texts.type):
-        sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+        sizes = _sizes(texts)
         planned = int(sizes.max()) * len(rows)
         if planned > had:
             planned = int(sizes[rows].sum(dtype=np.int64))
@@ -180,6 +180,32 @@ def _taken(texts: pa.Array, rows: Index) -> pa.Array:
     if len(rows) > len(texts):
         work.made(found.nbytes - had)
     return found
+
+
+def _sizes(texts: pa.StringArray) -> Index:
+    """The bytes of each text."""
+    if texts.null_count:
+        found: Index = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+        return found
+    ends = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
+    return ends[1:] - ends[:-1]
+
+
+def _are_equal(texts: pa.Array) -> bool:
+    """Whether these are equal strings without NULLs, as the tickers of most steps are; far faster than encoding
+    them.
+    """
+    if not len(texts) or not pa.types.is_string(texts.type) or texts.null_count:
+        return False
+    ends = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
+    first, last, size = int(ends[0]), int(ends[-1]), int(ends[1] - ends[0])
+    if last - first != size * len(texts) or not (ends[1:] - ends[:-1] == size).all():
+        return False
+    if not size:
+        return True
+    data = memoryview(texts.buffers()[2])
+    one = bytes(data[first : first + size])
+    return bytes(data[last - size : last]) == one and bytes(data[first:last]) == one * len(texts)
 
 
 def constant(kind: SqlType, value: Any, length: int) -> Vector:
@@ -301,6 +327,8 @@ def codes(vector: Vector) -> Index:
     if is_array(whole.type):
         return _list_codes(whole.text())
     if whole.type.is_text:
+        if whole.valid is None and _are_equal(whole.values):
+            return np.zeros(len(whole), np.int64)
         encoded = whole.text().dictionary_encode()
         ranks = np.empty(len(encoded.dictionary), dtype=np.int64)
         order = pc.sort_indices(encoded.dictionary) if len(encoded.dictionary) else pa.array([], pa.int64())
@@ -381,12 +409,17 @@ def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:
 
 
 def distinct(texts: pa.Array | pa.ChunkedArray) -> tuple[list[str], Index]:
-    """The distinct values of strings without NULLs, and which of them each one is."""
+    """The distinct values of strings, and which of them each one is; NULL counts as an empty string."""
+    if texts.null_count:
+        texts = texts.fill_null("")
     if len(texts) <= _FEW:
         places: dict[str, int] = {}
         numbers = [places.setdefault(text, len(places)) for text in texts.to_pylist()]
         return list(places), np.array(numbers, np.int64)
-    encoded = _whole(texts).dictionary_encode()
+    whole = _whole(texts)
+    if _are_equal(whole):
+        return [whole[0].as_py()], np.zeros(len(whole), np.int64)
+    encoded = whole.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 

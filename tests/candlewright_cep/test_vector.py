@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from candlewright_cep.planning.relation import partition_codes
 from candlewright_cep.types import BIGINT
-from candlewright_cep.vector import Index, Vector, from_column, ranks_of
+from candlewright_cep.vector import Index, Vector, codes, distinct, from_column, ranks_of
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -70,3 +70,22 @@ def test_a_few_rows_do_not_keep_the_table_they_came_from_in_memory() -> None:
     found = from_column(pa.chunked_array([pa.array(values)]).slice(5, 2)).values
     assert found.tolist() == [5, 6]
     assert not np.shares_memory(found, values)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["aa"] * 40, [""] * 40, ["aa", "a", "aaa"] * 9, ["aa"] * 39 + ["ab"], ["aa", "ab", "aa"] * 9, ["", "a"] * 9],
+)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_texts_that_are_all_equal_have_one_number(texts: list[str], is_cut: bool) -> None:
+    array = pa.array(["zz", *texts, "zz"])[1:-1] if is_cut else pa.array(texts)
+    names, numbers = distinct(array)
+    assert [names[number] for number in numbers.tolist()] == texts
+    assert len(names) == len(set(texts))
+    assert codes(from_column(array)).tolist() == np.unique(texts, return_inverse=True)[1].tolist()
+
+
+@pytest.mark.parametrize("length", [3, 30])
+def test_a_missing_text_counts_as_an_empty_one(length: int) -> None:
+    names, numbers = distinct(pa.array([None, *["a"] * length]))
+    assert [names[number] for number in numbers.tolist()] == ["", *["a"] * length]

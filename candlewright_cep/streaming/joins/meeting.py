@@ -55,7 +55,7 @@ class Kept:
         """
         if self.rows is None or self.rows.length <= most:
             return 0
-        return int(np.bincount(distinct(self.rows.ticker.fill_null(""))[1]).max())
+        return int(np.bincount(distinct(self.rows.ticker)[1]).max())
 
     def drop(self, tickers: Set[str]) -> None:
         self.rows = without(self.rows, tickers)

@@ -14,7 +14,7 @@ from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compac
 from candlewright_cep.streaming.rows.row_log import without
 from candlewright_cep.streaming.stages.stages import Given, of_a_ticker
 from candlewright_cep.types import BIGINT
-from candlewright_cep.vector import Bools, Index, Vector
+from candlewright_cep.vector import Bools, Index, Vector, distinct
 
 _AHEAD = ("FOLLOWING", "UNBOUNDED FOLLOWING")
 
@@ -100,9 +100,8 @@ class AheadStage:
 
     def _reached(self, tickers: pa.Array, clock: Clock) -> Index:
         """The watermark for each of these rows, by its ticker."""
-        encoded = tickers.fill_null("").dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        known = [clock.least if self._is_joint else clock.of(name) for name in encoded.dictionary.to_pylist()]
+        names, codes = distinct(tickers)
+        known = [clock.least if self._is_joint else clock.of(name) for name in names]
         found: Index = np.array([-FOREVER if value is None else value for value in known], np.int64)[codes]
         return found
 

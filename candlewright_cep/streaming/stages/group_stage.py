@@ -263,7 +263,7 @@ class GroupStage:
     def _codes(self, rows: Rows) -> tuple[list[str], Index]:
         """As `distinct`, once for all calls with the same tickers."""
         if self._coded is None or self._coded[0] is not rows.ticker:
-            self._coded = rows.ticker, *distinct(rows.ticker.fill_null(""))
+            self._coded = rows.ticker, *distinct(rows.ticker)
         return self._coded[1:]
 
     @staticmethod
