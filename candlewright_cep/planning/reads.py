@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from candlewright_cep.binding.expressions import Column, Expression, walk
+from candlewright_cep.binding.expressions import Column, Expression, WindowFunction, walk
 from candlewright_cep.matching.recognize import columns_of
-from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.over import Over, Window
 from candlewright_cep.planning.plans import (
     AsofJoin,
     Filter,
@@ -24,7 +24,7 @@ from candlewright_cep.planning.plans import (
 )
 from candlewright_cep.planning.windows import WindowTable
 
-__all__ = ["columns_of_inputs", "columns_read"]
+__all__ = ["columns_called", "columns_of_inputs", "columns_read"]
 
 _Wanted = Iterator[tuple[Any, set[int]]]
 
@@ -48,6 +48,12 @@ def columns_of_inputs(plan: Plan) -> dict[str, frozenset[int]]:
         if isinstance(node, Scan):
             found[node.name] = found.get(node.name, frozenset()) | wanted
     return found
+
+
+def columns_called(window: Window, functions: Iterable[WindowFunction]) -> set[int]:
+    """The columns that these functions over a window read."""
+    keys = _read(key.expression for key in window.order) | {*window.partition}
+    return keys | _read(argument for function in functions for argument in function.arguments)
 
 
 def _nodes(plan: Plan, until: str = "") -> _Wanted:
@@ -92,9 +98,7 @@ def _below(node: Any, wanted: set[int]) -> _Wanted:
         case Over() if node.window.recognize is None:
             width = len(node.inner.fields)
             called = (function for place, function in enumerate(node.functions, width) if place in wanted)
-            keys = _read(key.expression for key in node.window.order) | {*node.window.partition}
-            arguments = _read(argument for function in called for argument in function.arguments)
-            yield node.inner, (wanted & _all(node.inner)) | arguments | keys
+            yield node.inner, (wanted & _all(node.inner)) | columns_called(node.window, called)
         case _:
             yield node.inner, _all(node.inner)
 

@@ -15,7 +15,6 @@ FOREVER = 2**63 - 1
 #: An optional column of released rows: the event time at which a late row is taken.
 TAKEN_AT = "candlewright_taken_at"
 _NOTHING = (-(2**63), -1)
-_FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,9 @@ class Rows:
         return self.relation.length
 
     def take(self, rows: Index) -> "Rows":
-        if len(rows) > 0 and self.length <= _FEW_ROWS:
+        if len(rows) > 0:
             first = int(rows[0])
-            if first >= 0 and is_every(rows - first, len(rows)):
+            if first >= 0 and int(rows[-1]) - first == len(rows) - 1 and is_every(rows - first, len(rows)):
                 return self.part(first, len(rows))
         return Rows(
             self.relation.take(rows), self.time[rows], self.sequence[rows], self.ticker.take(pa.array(rows, pa.int64()))

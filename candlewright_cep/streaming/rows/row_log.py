@@ -6,7 +6,7 @@ writes the few newest rows, not all of them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +62,13 @@ class Together:
 
 class RowLog:
     """`needed`: selects, from the latest rows, those that later rows may still reach; called only when chunks merge.
-    `is_joint`: the rows of all tickers are read together, in the order in which they came.
+    `is_joint`: the rows of all tickers are read together, in the order in which they came. `columns`: those that are
+    kept, all if None; `needed` drops the others too.
     """
 
-    def __init__(self, needed: Needed, *, is_joint: bool) -> None:
+    def __init__(self, needed: Needed, *, is_joint: bool, columns: Collection[int] | None = None) -> None:
         self._needed = needed
+        self._columns = columns
         self._is_joint = is_joint
         self._chunks: list[_Chunk] = []
         self._newest: _Chunk | None = None
@@ -140,16 +142,15 @@ class RowLog:
 
     def append(self, rows: Rows) -> None:
         """Rows that come after all others."""
-        newest = compact(rows if self._newest is None else joined([self._newest.rows, rows]))
-        self._newest = self._chunk(newest) if newest.length else None
+        newest = rows if self._newest is None else joined([self._newest.rows, rows])
         if newest.length > NEWEST_ROWS:
-            self._merge()
+            self._merge(newest)
+        elif newest.length:
+            self._newest = self._chunk(compact(newest, self._columns))
 
-    def _merge(self, *, wholly: bool = False) -> None:
+    def _merge(self, newest: Rows | None, *, wholly: bool = False) -> None:
         """Merge the newest rows with the chunks before them, up to one that is over twice as long (`wholly`: all)."""
-        parts, size = [], 0
-        if self._newest is not None:
-            parts, size = [self._newest.rows], self._newest.rows.length
+        parts, size = ([], 0) if newest is None else ([newest], newest.length)
         while self._chunks and (wholly or self._chunks[-1].rows.length <= 2 * size):
             parts.append(self._chunks.pop().rows)
             size += parts[-1].length
@@ -162,7 +163,7 @@ class RowLog:
 
     def repack(self) -> None:
         """Drop all rows that are not needed."""
-        self._merge(wholly=True)
+        self._merge(None if self._newest is None else self._newest.rows, wholly=True)
 
     def _keep(self, rows: Rows) -> None:
         self._last += 1
@@ -236,7 +237,7 @@ def _picked(sources: Sequence[Relation], spans: Sequence[tuple[int, int, int]]) 
 
 
 def _codes(rows: Rows) -> tuple[list[str], Index]:
-    return distinct(rows.ticker.fill_null(""))
+    return distinct(rows.ticker)
 
 
 def _left(rows: Rows, tickers: Set[str]) -> Rows:

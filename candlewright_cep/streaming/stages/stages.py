@@ -25,6 +25,7 @@ from candlewright_cep.planning.plans import (
     Union,
     side_by_side,
 )
+from candlewright_cep.planning.reads import columns_called
 from candlewright_cep.planning.relation import Relation, arranged, concatenated
 from candlewright_cep.planning.unnest import Unnest
 from candlewright_cep.streaming.rows.packing import as_json
@@ -33,7 +34,7 @@ from candlewright_cep.streaming.rows.row_log import RowLog
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages.indicator_states import IndicatorStates
 from candlewright_cep.streaming.stages.running_over import RunningTotals, running_functions
-from candlewright_cep.vector import Index
+from candlewright_cep.vector import Index, distinct
 
 
 class Stage(Protocol):
@@ -211,7 +212,6 @@ class OverStage:
         self.node = node
         self._is_by_ticker = is_by_ticker
         self._is_on_input = is_on_input
-        self._log = RowLog(self._needed, is_joint=is_joint)
         frame = node.window.frame
         aggregates = [function for function in node.functions if takes_frame(function)]
         ranked = [function.name for function in node.functions if function.name in RANKING]
@@ -224,6 +224,8 @@ class OverStage:
         self._running = running_functions(node)
         apart = {*self._indicators, *self._running}
         self._bounded = [place for place in range(len(functions)) if place not in apart]
+        self._columns = columns_called(node.window, [functions[place] for place in self._bounded])
+        self._log = RowLog(self._needed, is_joint=is_joint, columns=self._columns)
         self._totals = RunningTotals(node.window, [functions[place] for place in self._running], node.limits)
         self._states = IndicatorStates(node.window, [functions[place] for place in self._indicators], node.limits)
         lags = [function.offset for function in node.functions if function.name == "LAG"]
@@ -277,7 +279,10 @@ class OverStage:
                 return rows.relation.with_columns([column.take(together.places) for column in columns])
         passed = np.ones(together.relation.length, np.bool_)
         passed[together.new] = False
-        return replace(node, passed=passed).run({}).take(together.new)
+        found = replace(node, passed=passed).run({})
+        width = rows.relation.width
+        columns = [found.column(width + place).take(together.new) for place in range(len(functions))]
+        return rows.relation.with_columns(columns)
 
     def _moved(self, relation: Relation, functions: Sequence[WindowFunction]) -> Over:
         node = self.node
@@ -308,7 +313,7 @@ class OverStage:
                 # Also drops the rows of partitions that get no more rows (a day, a session).
                 reached = np.maximum(reached, _newest(times, rows.ticker.take(pa.array(order))))
             keep |= times >= reached - self._range
-        return compact(rows.take(np.sort(order[keep])))
+        return compact(rows.take(np.sort(order[keep])), self._columns)
 
     def skip(self, tickers: Set[str], rows: Rows) -> None:
         """Keep these rows of the tickers instead of those that are kept."""
@@ -343,8 +348,7 @@ class OverStage:
 def of_a_ticker(kept: Rows | None, most: int) -> int:
     if kept is None or kept.length <= most:
         return 0
-    codes = kept.ticker.fill_null("").dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    return int(np.bincount(codes).max())
+    return int(np.bincount(distinct(kept.ticker)[1]).max())
 
 
 @dataclass(slots=True)
@@ -360,9 +364,8 @@ class WholeStage(Stateless):
 
 def _newest(times: Index, tickers: pa.Array) -> Index:
     """For each row, the latest time of its ticker."""
-    encoded = tickers.fill_null("").dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    found = np.full(len(encoded.dictionary), np.iinfo(np.int64).min, dtype=np.int64)
+    names, codes = distinct(tickers)
+    found = np.full(len(names), np.iinfo(np.int64).min, dtype=np.int64)
     np.maximum.at(found, codes, times)
     newest: Index = found[codes]
     return newest

@@ -2,6 +2,7 @@
 
 import random
 
+import pyarrow as pa
 import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
@@ -56,6 +57,21 @@ def test_a_step_writes_little_of_a_long_frame_and_keeps_few_parts() -> None:
     assert sorted(written)[len(written) // 2] < whole / 20
     assert sum(written) < whole * len(written) / 10
     assert running.stream.retained_rows <= 8_000
+
+
+@pytest.mark.parametrize(
+    "frame", ["ROWS 300 PRECEDING", "ROWS BETWEEN 300 PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW"]
+)
+def test_columns_that_the_window_does_not_read_are_not_kept(frame: str) -> None:
+    table = ticks(random.Random(6), 500).append_column("note", pa.array([f"note-{row}" for row in range(500)]))
+    sql = f"SELECT note, MAX(p) OVER (PARTITION BY ticker ORDER BY ts {frame}) AS top FROM ticks"
+    running = Running(sql, table)
+    for at in range(0, table.num_rows, 90):
+        running.push(table.slice(at, 90))
+        running.restart()
+    assert b"note-" not in b"".join(running.stream.parts().values())
+    running.close()
+    assert running.found == sorted(evaluate(sql, table).to_pylist(), key=repr)
 
 
 def test_a_ticker_that_leaves_takes_its_rows_from_all_chunks() -> None:
