@@ -4,7 +4,7 @@ All triggers over the partition's tickers share its rows: trades are put in orde
 order. A trigger that fails is suspended and reported; the results of the others are as if it had never run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
@@ -260,6 +260,8 @@ class TriggerPartition:
             return
         output.is_changed = True
         is_reached = self._intake.ticks.asked_for.reaches(due.label, moved.rows)
+        if is_reached:
+            self._part_unlike(due)
         rests = due.is_ordered and not due.revisions
         stirred = self._rests.stirred(due.label, moved, is_all=is_reached) if rests else {}
         aged = self._aged(due) if is_reached else {}
@@ -281,6 +283,14 @@ class TriggerPartition:
         if rests:
             self._rests.settle(due.label, moved, stirred)
 
+    def _part_unlike(self, due: Due) -> None:
+        """Triggers that are alike run separately once rows are from before the registrations of only some of them."""
+        for _, shard in self._registry.concerned(due.moved.tickers):
+            if shard.has_alike and _takes(shard, due):
+                first, last = (shard.old_rows(due.moved, self._ages(shard, due.label, of)) for of in (min, max))
+                if first != last:
+                    self._registry.part_alike(shard)
+
     def _aged(self, due: Due) -> dict[int, Ages]:
         """For streams by number, which rows are from before a registration but arrived after it. A stream with such
         rows computes its view alone.
@@ -290,7 +300,7 @@ class TriggerPartition:
             if _takes(shard, due):
                 ages = self._ages(shard, due.label)
                 if shard.view is not None and shard.backlog is None:
-                    if not shard.has_old(due.moved, ages):
+                    if not shard.old_rows(due.moved, ages):
                         continue
                     self._registry.part(shard)
                 found[number] = ages
@@ -332,9 +342,9 @@ class TriggerPartition:
             if self._registry.part(shard, error):
                 self._feed_shard(number, shard, label, feed, output)
                 return
-            owners = [self.triggers[trigger_id] for trigger_id in shard.trigger_ids]
-            if len(owners) == 1:
-                self._registry.suspend(owners[0], str(error) or type(error).__name__, output)
+            if len(shard.leaders) == 1:
+                for trigger_id in shard.trigger_ids:
+                    self._registry.suspend(self.triggers[trigger_id], str(error) or type(error).__name__, output)
                 return
             parts = shard.split(label, error)
             self._registry.forget(number)
@@ -345,9 +355,9 @@ class TriggerPartition:
         for firing in found:
             if shard.compiled.reads_events:
                 firing.context += CHAINED_ENTRY
-            owner = shard.owner_of(firing.ticker)
-            if owner is not None:
-                trigger = self.triggers[owner]
+            leader = shard.owner_of(firing.ticker)
+            for trigger_id in shard.group_of(leader) if leader is not None else ():
+                trigger = self.triggers[trigger_id]
                 self._registry.lived(trigger)
                 _fire(trigger, told, firing, shard.schema, shard.compiled, output)
 
@@ -365,10 +375,12 @@ class TriggerPartition:
                 for frames in frames_of(events, query.columns, query.input_name)
             )
 
-    def _ages(self, shard: Shard, label: int) -> Ages:
+    def _ages(self, shard: Shard, label: int, of_alike: Callable[[Iterable[int]], int] = min) -> Ages:
+        """`of_alike`: chooses between the registrations of triggers that are alike."""
+
         def registered_at(ticker: str) -> int | None:
-            owner = shard.owner_of(ticker)
-            return None if owner is None else self.triggers[owner].asked_ns
+            leader = shard.owner_of(ticker)
+            return None if leader is None else of_alike(self.triggers[one].asked_ns for one in shard.group_of(leader))
 
         return lambda rows: self._intake.ticks.asked_for.ages(label, rows, registered_at)
 

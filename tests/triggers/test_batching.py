@@ -49,6 +49,8 @@ TEXTS = {
     "select": "SELECT ticker, ts, price * size AS value FROM ticks WHERE price <> 3",
     "shape": V_SHAPE,
     "shape1": V_SHAPE,
+    "like shape": V_SHAPE,
+    "like shape1": V_SHAPE,
     "rows": _pattern(
         "MEASURES CLASSIFIER() AS c ALL ROWS PER MATCH WITH UNMATCHED ROWS "
         "PATTERN (A B C D | A B) DEFINE A AS price < 3, B AS price > 2, C AS price < 4, D AS price > 3"

@@ -269,10 +269,75 @@ def test_triggers_that_differ_in_their_tickers_share_a_stream(partition: Trigger
     names = [f"T{i}" for i in range(20)]
     partition.process([], controls=[register(name, V_SHAPE, name) for name in names])
     assert partition.shards == 1
+    partition.process([prices(1, 5, ticker="T3")])
     partition.process([], controls=[register("again", V_SHAPE, "T3")])
     assert partition.shards == 2
-    output = partition.process([prices(1, 5, 4, 6, 6, 6, ticker="T3")])
+    output = partition.process([prices(2, 5, 4, 6, 6, 6, ticker="T3")])
     assert sorted(event.trigger_id for event in output.events) == ["T3", "again"]
+
+
+ALIKE = {
+    "pattern": (V_SHAPE, (TICKER,)),
+    "window": (
+        "SELECT ticker, COUNT(*) AS n FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '2' SECOND)",
+        (TICKER, OTHER),
+    ),
+    "every": ("SELECT price, COUNT(*) OVER (PARTITION BY ticker ORDER BY ts) AS n FROM ticks", ()),
+    "condition": ("price > 4", (TICKER,)),
+}
+_PRICES = (5, 4, 6, 6, 3, 7, 2, 9, 9)
+
+
+@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("removed", [None, "a", "b", "c"])
+def test_triggers_that_are_alike_run_once_and_have_the_events_of_separate_ones(name: str, removed: str | None) -> None:
+    sql, tickers = ALIKE[name]
+
+    def run(*ids: str) -> tuple[set[tuple[str, str]], int]:
+        partition, found = TriggerPartition(), []
+        for trigger_id in ids:
+            partition.process([], controls=[register(trigger_id, sql, *tickers)])
+        shards = partition.shards
+        for place in range(0, len(_PRICES), 3):
+            values = [prices(place + 1, *_PRICES[place : place + 3], ticker=ticker) for ticker in (TICKER, OTHER)]
+            controls = [remove(removed)] if place == 3 and removed in ids else []
+            found += partition.process(values, controls=controls).events
+            partition = TriggerPartition.load(partition.save())
+        return {(event.trigger_id, event.context["event_id"]) for event in found}, shards
+
+    together, shards = run("a", "b", "c")
+    assert shards == 1
+    assert together == set[tuple[str, str]]().union(*(run(each)[0] for each in "abc"))
+    assert {trigger_id for trigger_id, _ in together} == {"a", "b", "c"}
+
+
+def test_triggers_that_are_alike_fail_together_and_alone_may_be_replaced(
+    partition: TriggerPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = TriggerStream.feed
+
+    def breaking(self: TriggerStream, released: Any, now: Any, **rest: Any) -> Any:
+        if TICKER in released.column("ticker").to_pylist():
+            raise ArithmeticError("out of range")
+        return feed(self, released, now, **rest)
+
+    controls = [register("a", V_SHAPE, TICKER), register("b", V_SHAPE, TICKER), register("c", V_SHAPE, OTHER)]
+    partition.process([], controls=controls)
+    with monkeypatch.context() as patched:
+        patched.setattr(TriggerStream, "feed", breaking)
+        output = partition.process([prices(1, 5, 4), prices(1, 5, 4, ticker=OTHER)])
+    assert states(output) == [("a", "suspended"), ("b", "suspended")]
+    partition.process([], controls=[register("b", V_SHAPE, TICKER, version=2)])
+    output = partition.process([prices(3, 5, 4, 6, 6, 6), prices(3, 6, 6, 6, ticker=OTHER)])
+    assert sorted(event.trigger_id for event in output.events) == ["b", "c"]
+
+
+def test_each_of_triggers_that_are_alike_reports_a_silence(partition: TriggerPartition) -> None:
+    controls = [register(name, V_SHAPE, TICKER, deadman_seconds="10") for name in "ab"]
+    partition.process([], controls=controls, now_ns=SECOND)
+    assert partition.shards == 1
+    output = partition.process([], now_ns=12 * SECOND)
+    assert [event.trigger_id for event in output.events] == ["a", "b"]
 
 
 def test_a_removed_trigger_is_silent_and_leaves_nothing_to_the_next(partition: TriggerPartition) -> None:
@@ -509,11 +574,18 @@ def test_an_event_of_too_many_rows_is_marked_as_truncated(partition: TriggerPart
 def test_a_skip_to_a_row_that_is_missing_in_the_match_is_reported_once_and_counted(*, is_shared: bool) -> None:
     skips = """MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES A.trade_id AS a
                AFTER MATCH SKIP TO B PATTERN (A B? C) DEFINE A AS price = 1, B AS price = 2, C AS price = 3)"""
-    names = ["x", "y"] if is_shared else ["x"]
-    sql = "SELECT a FROM found" if is_shared else f"SELECT * FROM ticks {skips}"
+    texts = {"x": "SELECT a FROM found", "y": "SELECT a, ticker FROM found"}
+    names = list(texts) if is_shared else ["x"]
     views = {"found": f"SELECT ticker, a FROM ticks {skips}"} if is_shared else {}
     asked = [
-        records.TriggerRegistration(trigger_id=n, sql=sql, tickers=[TICKER], version=1, views=views) for n in names
+        records.TriggerRegistration(
+            trigger_id=n,
+            sql=texts[n] if is_shared else f"SELECT * FROM ticks {skips}",
+            tickers=[TICKER],
+            version=1,
+            views=views,
+        )
+        for n in names
     ]
     partition = TriggerPartition()
     partition.process([], controls=[records.TriggerControl(register=each).SerializeToString() for each in asked])

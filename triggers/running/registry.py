@@ -224,6 +224,10 @@ class Registry:
     def _attach(self, trigger: Trigger, common: Common) -> None:
         compiled = common.compiled
         is_alone = compiled.runs_alone or not trigger.tickers
+        for known in sorted(self._by_key.get(common.key, ())):
+            if self.shards[known].take_alike(trigger, common.numbers):
+                self._shard_of[trigger.trigger_id] = known
+                return
         if not is_alone:
             taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))
             free = sorted(self._by_key.get(common.key, set()) - taken)
@@ -245,7 +249,8 @@ class Registry:
             return
         self.version += 1
         shard = self.shards[number]
-        shard.drop(trigger)
+        if shard.drop(trigger):
+            return
         if shard.sole or not shard.owners:
             self.forget(number)
         for ticker in trigger.tickers:
@@ -330,6 +335,11 @@ class Registry:
         shard.read(view.copied(shard.owners, error))
         self.version += 1
         return True
+
+    def part_alike(self, shard: Shard) -> None:
+        """Let the triggers of a stream that are alike run separately from now on."""
+        for own in shard.part_alike():
+            self.keep(own)
 
     # ---- state
     def lived(self, trigger: Trigger) -> None:

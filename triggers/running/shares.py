@@ -130,7 +130,7 @@ class Shares:
     def _fall_behind(self, number: int, shard: Shard, spent: _Spent, clocks: Mapping[int, Clock]) -> None:
         """Split triggers that share the stream until the slow one is alone."""
         del self._slow[number]
-        if len(shard.trigger_ids) > 1:
+        if len(shard.leaders) > 1:
             parts = shard.split()
             self._registry.forget(number)
             for part in parts:

@@ -36,21 +36,24 @@ def _awaited(
         named = shard.owners
         tickers = named if not shard.takes_every_ticker else {t for label in labels for t in arrivals[label]}
         for ticker in sorted(tickers):
-            trigger = registry.triggers[named.get(ticker) or shard.sole]
-            first = trigger.bars_from if shard.compiled.is_on_bars else trigger.ticks_from
-            own = {label: arrivals[label].get(ticker) for label in labels}
-            found = {
-                label: last
-                for label, last in own.items()
-                if last is not None
-                and last.row >= first
-                and not asked_for.is_past(label, ticker, last.row, time_ns=last.time_ns, registered_at=trigger.asked_ns)
-            }
-            for label, last in found.items():
-                yield trigger, label, ticker, last, last.at_ns + silent_ns
-            if not found and ticker in named and trigger.registered_ns:
-                period = shard.compiled.options.period_seconds
-                yield trigger, period, ticker, None, trigger.registered_ns + silent_ns
+            for trigger_id in shard.group_of(named.get(ticker) or shard.sole):
+                trigger = registry.triggers[trigger_id]
+                first = trigger.bars_from if shard.compiled.is_on_bars else trigger.ticks_from
+                own = {label: arrivals[label].get(ticker) for label in labels}
+                found = {
+                    label: last
+                    for label, last in own.items()
+                    if last is not None
+                    and last.row >= first
+                    and not asked_for.is_past(
+                        label, ticker, last.row, time_ns=last.time_ns, registered_at=trigger.asked_ns
+                    )
+                }
+                for label, last in found.items():
+                    yield trigger, label, ticker, last, last.at_ns + silent_ns
+                if not found and ticker in named and trigger.registered_ns:
+                    period = shard.compiled.options.period_seconds
+                    yield trigger, period, ticker, None, trigger.registered_ns + silent_ns
 
 
 def _said(trigger: Trigger, label: int, ticker: str, last: Arrival | None, now_ns: int) -> Fired | None:

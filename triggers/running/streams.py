@@ -3,7 +3,7 @@ Together they cost about as much as one.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -46,9 +46,12 @@ class Shard:
     """The stream of one or several triggers.
 
     `owners`: from ticker to trigger id; a trigger over all tickers, or one that combines the rows of several, does not
-    share. `key`: what its triggers have in common; `text`: the text of one of them. `numbers`: the numbers in which
-    they differ, by ticker. `streams`: by input (0 = ticks, otherwise the period of the bars). `view`: the one that they
-    read; None if they read the input.
+    share with triggers of other tickers. `key`: what its triggers have in common; `text`: the text of one of them.
+    `numbers`: the numbers in which they differ, by ticker. `streams`: by input (0 = ticks, otherwise the period of the
+    bars). `view`: the one that they read; None if they read the input.
+
+    Triggers that are alike, in text, numbers, tickers and first row, have the same results: `owners` and `sole` name
+    one of them, and the others get copies of its events.
     """
 
     def __init__(
@@ -60,6 +63,9 @@ class Shard:
         self.sole = sole
         self.view = view
         self.owners: dict[str, str] = {}
+        self._alike: dict[str, list[str]] = {}
+        # By tickers and first row, the triggers that were added since the last rows.
+        self._fresh: dict[tuple[frozenset[str], int], str] = {}
         self.numbers: dict[str, Sequence[Number]] = {}
         self.streams: dict[int, TriggerStream] = {}
         self._first: dict[str, int] = {}
@@ -105,8 +111,31 @@ class Shard:
         return schema_of(self.compiled.query.columns)
 
     @property
-    def trigger_ids(self) -> tuple[str, ...]:
+    def leaders(self) -> tuple[str, ...]:
+        """One of each group of triggers that are alike."""
         return (self.sole,) if self.sole else tuple(dict.fromkeys(self.owners.values()))
+
+    @property
+    def trigger_ids(self) -> tuple[str, ...]:
+        return tuple(trigger_id for leader in self.leaders for trigger_id in self.group_of(leader))
+
+    def group_of(self, leader: str) -> list[str]:
+        """The triggers that are like this one, beginning with it."""
+        return [leader, *self._alike.get(leader, ())]
+
+    @property
+    def has_alike(self) -> bool:
+        return bool(self._alike)
+
+    def take_alike(self, trigger: Trigger, numbers: Sequence[Number]) -> bool:
+        """Take a trigger that is like another one here; false if there is none."""
+        leader = self._fresh.get((frozenset(trigger.tickers), trigger.first_row(self.compiled)))
+        # As texts, because -0.0 is equal to 0.0.
+        if leader is None or any(repr(self.numbers[ticker]) != repr(numbers) for ticker in trigger.tickers):
+            return False
+        self._alike.setdefault(leader, []).append(trigger.trigger_id)
+        self._meta = None
+        return True
 
     def can_take(self, trigger: Trigger) -> bool:
         if self.sole or self.backlog is not None or any(ticker in self.owners for ticker in trigger.tickers):
@@ -117,6 +146,8 @@ class Shard:
     def add(self, trigger: Trigger, numbers: Sequence[Number]) -> None:
         self._meta = None
         first = trigger.first_row(self.compiled)
+        if not self.compiled.runs_alone:
+            self._fresh[frozenset(trigger.tickers), first] = trigger.trigger_id
         for view in self.view.chain if self.view is not None else ():
             view.add(trigger.tickers, first)
         if self.compiled.labels:
@@ -148,11 +179,27 @@ class Shard:
         """Take the triggers of another stream."""
         self._meta = None
         self.owners.update(other.owners)
+        self._alike.update(other._alike)
         self.numbers.update(other.numbers)
         self._first.update(other._first)
 
-    def drop(self, trigger: Trigger) -> None:
-        self._remove([ticker for ticker in trigger.tickers if self.owners.get(ticker) == trigger.trigger_id])
+    def drop(self, trigger: Trigger) -> bool:
+        """Returns whether triggers that are like it remain."""
+        self._meta = None
+        self._fresh.clear()
+        leader = self.sole or self.owners[trigger.tickers[0]]
+        group = self.group_of(leader)
+        group.remove(trigger.trigger_id)
+        self._alike.pop(leader, None)
+        if not group:
+            self._remove(trigger.tickers)
+            return False
+        if self.sole:
+            self.sole = group[0]
+        self.owners.update(dict.fromkeys(trigger.tickers, group[0]))
+        if group[1:]:
+            self._alike[group[0]] = group[1:]
+        return True
 
     def _remove(self, tickers: Iterable[str]) -> None:
         """The next trigger on these tickers must not see the state of the removed one."""
@@ -188,6 +235,7 @@ class Shard:
         return self.compiled.labels[0] if self.compiled.labels else label
 
     def owner_of(self, ticker: str) -> str | None:
+        """The leader of the triggers that get this ticker's rows."""
         return self.sole or self.owners.get(ticker)
 
     def is_concerned(self, moved: Moved) -> bool:
@@ -207,6 +255,7 @@ class Shard:
         tickers to feed, if the stream `rests_on` this input; None for all.
         """
         stream = self._stream(label)
+        self._fresh.clear()
         self._remember(label)
         before = stream.reports
         if not self.compiled.is_stateless:
@@ -256,10 +305,10 @@ class Shard:
         events = stream.follow(passed, self.rows_fed)
         return events, view.given_up.plus(stream.reports.since(before))
 
-    def has_old(self, moved: Moved, ages: Ages) -> bool:
-        """Whether some of its rows are from before a registration."""
+    def old_rows(self, moved: Moved, ages: Ages) -> int:
+        """How many of its rows are from before a registration."""
         old = ages(self._rows(moved))
-        return old is not None and bool(old.any())
+        return 0 if old is None else int((old != 0).sum())
 
     def read(self, view: View) -> None:
         """Take the rows of another view, which has the same state."""
@@ -272,7 +321,7 @@ class Shard:
     def _remember(self, label: int) -> None:
         """For `split`."""
         self._before = {}
-        if len(self.trigger_ids) > 1:
+        if len(self.leaders) > 1:
             self._before = self._states.of(label)
             if self._standings is not None:
                 self._standings.remember()
@@ -348,6 +397,7 @@ class Shard:
     def put_off(self, label: int, moved: Moved, *, ages: Ages | None, is_whole: bool) -> None:
         """Postpone rows to the backlog instead of calling `feed`. `is_whole`: the rows must be fed together."""
         assert self.backlog is not None
+        self._fresh.clear()
         self.backlog.put(label, moved, self._rows(moved), ages=ages, is_whole=is_whole)
 
     def fall_behind(self, spent_ns: int, rows: int, clocks: Mapping[int, Clock]) -> None:
@@ -434,25 +484,37 @@ class Shard:
             stream.feed(rows, self._clock(label, clocks.get(label, Clock())))
 
     def split(self, label: int | None = None, error: Exception | None = None) -> list["Shard"]:
-        """Two shards with half of the triggers each. If `label` is given, their state is that before the last `feed`,
-        which was for this input and raised `error`.
+        """Two shards with half of the triggers each, except that those that are alike stay together. If `label` is
+        given, their state is that before the last `feed`, which was for this input and raised `error`.
         """
-        ids = self.trigger_ids
+        ids = self.leaders
         halves = set(ids[: len(ids) // 2]), set(ids[len(ids) // 2 :])
-        found = []
-        for half in halves:
-            view = self.view
-            if view is not None and error is not None and view.failed(error):
-                view = view.copied({ticker for ticker, owner in self.owners.items() if owner in half}, error)
-            own = Shard(self.compiled, self.key, self.text, view=view)
-            own.owners, own._first, own.numbers = dict(self.owners), dict(self._first), dict(self.numbers)
-            for other in self.streams:
-                own.restore(other, self._before if other == label else self._states.of(other))
-            if self._standings is not None:
-                own._standings = self._standings.copied(is_before=label is not None)
-            own._remove([ticker for ticker, owner in self.owners.items() if owner not in half])
-            found.append(own)
-        return found
+        return [self._copied(half, label, error) for half in halves]
+
+    def part_alike(self) -> Iterator["Shard"]:
+        """A shard with the same state for each trigger that is like another one, which stays here."""
+        alike, self._alike, self._meta = self._alike, {}, None
+        for leader, group in alike.items():
+            for trigger_id in group:
+                own = self._copied({leader})
+                own.sole = self.sole and trigger_id
+                own.owners = dict.fromkeys(own.owners, trigger_id)
+                yield own
+
+    def _copied(self, leaders: Set[str], label: int | None = None, error: Exception | None = None) -> "Shard":
+        view = self.view
+        if view is not None and error is not None and view.failed(error):
+            view = view.copied({ticker for ticker, owner in self.owners.items() if owner in leaders}, error)
+        own = Shard(self.compiled, self.key, self.text, sole=self.sole, view=view)
+        own.owners, own._first, own.numbers = dict(self.owners), dict(self._first), dict(self.numbers)
+        own._every = self._every
+        own._alike = {leader: list(group) for leader, group in self._alike.items() if leader in leaders}
+        for other in self.streams:
+            own.restore(other, self._before if other == label else self._states.of(other))
+        if self._standings is not None:
+            own._standings = self._standings.copied(is_before=label is not None)
+        own._remove([ticker for ticker, owner in self.owners.items() if owner not in leaders])
+        return own
 
     def _rows(self, moved: Moved, tickers: Iterable[str] | None = None) -> pa.Table:
         """`tickers`: those of its own tickers that must be fed; None if that is unknown."""
@@ -510,6 +572,7 @@ class Shard:
                 "sole": self.sole,
                 "key": self.key,
                 "owners": self.owners,
+                "alike": self._alike,
                 "numbers": self.numbers,
                 "first": self._first,
                 "every": self._every,
@@ -572,6 +635,8 @@ class Shard:
         """
         shard = cls(common.prepared(), common.key, common.text, sole=saved.sole, view=view)
         shard.owners = dict(saved.meta["owners"])
+        # Missing in states of older versions.
+        shard._alike = dict(saved.meta.get("alike", {}))
         if common.key == saved.meta["key"]:
             shard.numbers.update(saved.meta["numbers"])
         else:
@@ -582,10 +647,12 @@ class Shard:
                     "this trigger shared its state with triggers that now run separately; register it again"
                 )
             shard.numbers.update({ticker: own[owner].numbers for ticker, owner in shard.owners.items()})
+            for leader, group in shard._alike.items():
+                if any(own[other].numbers != own[leader].numbers for other in group):
+                    raise ValueError("this trigger ran together with others that now differ from it; register it again")
         shard._first = dict(saved.meta["first"])
         shard._every = saved.meta["every"]
         shard._froms = dict(saved.meta.get("froms", {}))
-        # Missing in states of older versions.
         if lookback := saved.meta.get("lookback"):
             shard._lookback = Lookback.load(lookback, saved.pending)
         if events := saved.meta.get("events"):
@@ -636,4 +703,6 @@ class Saved:
 
     @property
     def trigger_ids(self) -> list[str]:
-        return [self.sole] if self.sole else sorted(set(self.meta["owners"].values()))
+        leaders = {self.sole} if self.sole else set(self.meta["owners"].values())
+        # Missing in states of older versions.
+        return sorted(leaders.union(*self.meta.get("alike", {}).values()))

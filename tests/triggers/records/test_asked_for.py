@@ -77,10 +77,11 @@ def test_trades_that_arrived_as_they_happened_are_seen_whatever_their_time() -> 
     assert told(run(partition, asked(4, *seconds(4, 5), until=2_000), batch(6, *seconds(6, 7)))) == [6.0, 7.0]
 
 
-def test_each_trigger_has_its_own_beginning() -> None:
+@pytest.mark.parametrize("sql", [ANY, IN_ORDER])
+def test_each_trigger_has_its_own_beginning(sql: str) -> None:
     partition = TriggerPartition()
-    run(partition, controls=[register("old", ANY, TICKER, at=0), register("new", ANY, TICKER, at=20)])
-    run(partition, controls=[register("every", ANY, at=25)])
+    run(partition, controls=[register("old", sql, TICKER, at=0), register("new", sql, TICKER, at=20)])
+    run(partition, controls=[register("every", sql, at=25)])
     output = partition.process(
         [asked(1, *seconds(10, 30), until=30), asked(1, *seconds(24, 26), until=30, ticker=OTHER)]
     )
