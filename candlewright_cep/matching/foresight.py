@@ -301,10 +301,8 @@ class Prospects:
             stop = self._variable(variable).first(row, stop, points, takes=variable != loop.candidate.variable)
         return stop
 
-    def hopeful(self, first: int, ends: Index, stop: int) -> list[int]:
-        """The starts from `first` on that may match, of which `ends` has the reach: the row before which a match ends.
-        Rows are known up to `stop`.
-        """
+    def hopeful(self, first: int, ends: Index) -> list[int]:
+        """The starts from `first` on that may match, given for each the row before which a match must end."""
         high = first + len(ends)
         firsts = np.arange(first, high)
         missing = np.zeros(len(ends), np.int64)
@@ -317,7 +315,7 @@ class Prospects:
                 among = [self._among(part, firsts, ends) for part in outlook.among]
                 may = may & truth(outlook.condition, _reader(rows, points, among)).may
                 if outlook.picked is not None and may.any():
-                    may = may & (self._first_picks(outlook, variable, first, stop)[: len(ends)] < ends)
+                    may = may & (self._first_picks(outlook, variable, first, int(ends[-1]))[: len(ends)] < ends)
             missing |= (~may).astype(np.int64) << bit
         hopeless = np.array([self._is_hopeless(bits) for bits in range(1 << len(self.foresight.starts))])
         found: list[int] = (np.flatnonzero(~hopeless[missing]) + first).tolist()
@@ -330,7 +328,7 @@ class Prospects:
         assert outlook.picked is not None
         values = self._column(outlook.picked).of(0, low, last)
         levels = [[spans.of(0, low, last) for spans in variable.spans]]
-        while 2 << len(levels) <= last - low:
+        while 1 << len(levels) <= last - low:
             half = 1 << (len(levels) - 1)
             levels.append([_paired(span, half) for span in levels[-1]])
         found = np.arange(last - low)

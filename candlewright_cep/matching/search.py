@@ -384,7 +384,7 @@ class PartitionSearch:
         if self.plan.has_deadline:
             stop = min(stop, row + max(_JUDGED, self._reach(row, end) - row))
         if stop > row and (ends := self._reaches(row, stop, end, prospects)) is not None:
-            self._hopeful = prospects.hopeful(row, ends, end)
+            self._hopeful = prospects.hopeful(row, ends)
             self._judged = stop
 
     def _settled(self, end: int) -> int:

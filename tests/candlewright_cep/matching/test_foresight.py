@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from candlewright_cep import SkipFailed, evaluate
+from candlewright_cep import ReleaseBuffer, SkipFailed, StreamInput, TriggerStream, compile_stream, evaluate
 from candlewright_cep.matching import blocks, foresight, search
 from tests.candlewright_cep.random_matches import Case, cases
 from tests.candlewright_cep.test_against_reference import check
@@ -205,3 +205,25 @@ def test_a_condition_on_one_row_of_the_loop(
     with eager():
         assert rows(sql, table) == wanted
         assert streamed(sql, table, places, restart=False) == on_stream
+
+
+def test_a_start_is_skipped_if_no_row_in_reach_is_far_enough_below_the_maximum() -> None:
+    """The values rise within each window more often than they fall that far."""
+    count = 6_000
+    random = np.random.default_rng(5)
+    table = pa.table(
+        {
+            "ticker": ["T"] * count,
+            "ts": pa.array(np.arange(count) * 10**9).cast(pa.timestamp("ns", "UTC")),
+            "v": 100 * np.exp(np.cumsum(random.normal(1e-5, 2e-4, count))),
+        }
+    )
+    sql = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES FIRST(ts) AS a "
+        "PATTERN (A B+? C) WITHIN INTERVAL '1500' SECOND DEFINE C AS C.v < MAX(B.v) * 0.993)"
+    )
+    stream = TriggerStream(query=compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}))
+    buffer = ReleaseBuffer("ts", "ticker")
+    for at in range(0, count, 1_000):
+        stream.feed(buffer.push(table.slice(at, 1_000)).rows, buffer.clock)
+    assert stream.steps < 10 * count
