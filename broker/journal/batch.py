@@ -181,7 +181,7 @@ class Gatherer:
         """
         taken, self.results = self.results, Results()
         outcomes, self._outcomes = self._outcomes, []
-        taken.outcomes = [records.outcome_record(outcome) for outcome in outcomes]
+        taken.outcomes = records.outcome_records(outcomes)
         taken.pieces = sum(type(outcome) is PublishPieceDone for outcome in outcomes)
         return taken
 

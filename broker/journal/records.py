@@ -1,6 +1,6 @@
 """Records of the broker's journal on the bus: requests, outcomes, and the notes of leases."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from sys import intern
@@ -189,9 +189,9 @@ def clock_record(ticker: str, exchange_time: int, sequence: int) -> Record:
     return Record(mark.SerializeToString(), key=key, partition_key=key)
 
 
-def outcome_record(done: PublishPieceDone | PublishRequestDone) -> Record:
-    body = _piece_done(done) if isinstance(done, PublishPieceDone) else _request_done(done)
-    return Record(body, done.ticker.encode())
+def outcome_records(outcomes: Sequence[PublishPieceDone | PublishRequestDone]) -> list[Record]:
+    values = [_piece_done(each) if isinstance(each, PublishPieceDone) else _request_done(each) for each in outcomes]
+    return list(map(Record, values, [_key(each.ticker) for each in outcomes]))
 
 
 # Both kinds are encoded for every job. Serialised messages may be concatenated, so what many outcomes have in common is
@@ -236,6 +236,12 @@ def _request_done(done: PublishRequestDone) -> bytes:
             _add_holes(request.holes, holes)
         body += request.SerializeToString()
     return b"\x12%b%b" % (length(len(body)), body)
+
+
+@lru_cache(maxsize=10_000)
+def _key(ticker: str) -> bytes:
+    """Also saves the bus from hashing each key again."""
+    return ticker.encode()
 
 
 @lru_cache(maxsize=10_000)

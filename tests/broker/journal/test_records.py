@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from broker.commands import PublishPieceDone, PublishRequestDone
 from broker.events import Final, PieceResult
-from broker.journal.records import outcome_record
+from broker.journal.records import outcome_records
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
@@ -65,7 +65,7 @@ def test_an_accepted_piece_is_stored_whole(command: PublishPieceDone) -> None:
         reason=result.reason,
         is_proven=command.is_proven,
     )
-    record = outcome_record(command)
+    (record,) = outcome_records([command])
     assert rec.HistoryOutcome.FromString(record.value) == rec.HistoryOutcome(piece=piece)
     assert record.key == command.ticker.encode()
 
@@ -102,6 +102,6 @@ def test_the_end_of_a_request_is_stored_whole(command: PublishRequestDone) -> No
         client_id=command.client_id,
         closed_until=command.closed_until,
     )
-    record = outcome_record(command)
+    (record,) = outcome_records([command])
     assert rec.HistoryOutcome.FromString(record.value) == rec.HistoryOutcome(request=request)
     assert record.key == command.ticker.encode()
