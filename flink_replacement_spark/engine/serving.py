@@ -5,7 +5,7 @@ Such a query has one micro-batch, which lasts as long as the query, so no record
 Two owners of the same records form a chain, which takes one pass: the results of the first one reach the second one in
 memory, and one call to the bus writes both steps. Records that have no results for the first one, it takes a little
 later, many at once, so that the second one need not wait for it. If the second one takes long or fails, it is served
-apart until it is well again.
+apart until it is well again. An owner outside such a chain may rest after an error too; no other owner waits for it.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from bus import KeyedTables, Lives, StoredRecord, TopicPartition
-from candlewright.wire.errors import BusUnavailable
+from candlewright.wire.errors import BusFull, BusUnavailable
 from core.background import collect_rarely, loading, start_thread, switch_often
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import Awaited, KnownRecords, read_range, worker_bus
@@ -41,7 +41,7 @@ from flink_replacement_spark.engine.steps import (
     commit,
     look,
 )
-from flink_replacement_spark.engine.writes import Outdated
+from flink_replacement_spark.engine.writes import NO_ENDS, Outdated
 
 __all__ = ["Chain", "Reports", "Serving", "serve", "serve_all", "task"]
 
@@ -81,8 +81,8 @@ def serve(
     """Serve the owners until `stopping` is set. `steps`: by query. Raises the error of a failed step; another call
     continues with that step.
 
-    Of the second owner: `on_resumed` is called once its state is read, or could not be; `on_problem` with why it is not
-    served, and with an empty text once it is.
+    Of an owner that `may_rest`: `on_resumed` is called once its state is read, or could not be; `on_problem` with why
+    it is not served, and with an empty text once it is.
     """
     heard = _Heard(on_resumed, on_problem)
     lives, ends = Lives(), _Ends()
@@ -91,7 +91,10 @@ def serve(
             each.check_run()
         courses = [Course(owner, steps[owner.query], on_done) for owner in chain]
         try:
-            _Pass(courses, lives=lives, ends=ends, stopping=stopping, heard=heard).run()
+            if chain[0].may_rest:
+                _Alone(courses[0], heard, stopping, lives=lives, is_new=True).run()
+            else:
+                _Pass(courses, lives=lives, ends=ends, stopping=stopping, heard=heard).run()
         except OwnerFailed as failed:
             assert failed.__cause__ is not None
             raise failed.__cause__ from None
@@ -101,7 +104,7 @@ def serve(
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """Called about the second owner; see `serve`."""
+    """Called about an owner that `may_rest`; see `serve`."""
 
     resumed: Callable[[Owner], object]
     problem: Callable[[Owner, str], object]
@@ -207,7 +210,7 @@ class _Pass:
             later.add(news.of(planned))
             if later.is_due or first.is_due:
                 if second in ran and second.has_results:
-                    if not commit(ran):
+                    if not self._commit(ran):
                         return False
                     ran = []
                 self._run_first(planned, news)
@@ -244,12 +247,21 @@ class _Pass:
         if planned.records:
             self._later.clear()
 
-    def _commit(self, ran: Sequence[Course], ends: Mapping[TopicPartition, int], results: int) -> bool:
-        if ends and not are_small(ran):
-            after = {place: end + results for place, end in ends.items()}
-            is_done = commit(ran[:1], ends) and commit(ran[1:], after)
-        else:
-            is_done = commit(ran, ends)
+    def _commit(self, ran: Sequence[Course], ends: Mapping[TopicPartition, int] = NO_ENDS, results: int = 0) -> bool:
+        try:
+            if ends and not are_small(ran):
+                after = {place: end + results for place, end in ends.items()}
+                is_done = commit(ran[:1], ends) and commit(ran[1:], after)
+            else:
+                is_done = commit(ran, ends)
+        except BusFull as error:
+            if self._second is None or self._second not in ran:
+                raise
+            # If the first owner's topic is the full one, its next commit, without the second owner, fails as well.
+            self._first = self._first.anew()
+            self._first.complete()
+            self._later.clear()
+            raise OwnerFailed(self._second) from error
         if ends and not is_done:
             self._ends.note_others()
         return is_done
@@ -328,9 +340,78 @@ class _Ends:
         self._end = None if self._end is None else self._end + results
 
 
+class _Alone:
+    """Serves an owner by itself. After an error of its own it rests, and continues from its newest step on the bus.
+    `is_new`: its state must be read, and its newest step done.
+    """
+
+    def __init__(self, course: Course, heard: _Heard, *stopping: threading.Event, lives: Lives, is_new: bool) -> None:
+        self.course = course
+        self._heard = heard
+        self._stopping = stopping
+        self._lives = lives
+        self._must_resume = is_new
+        # An earlier pass may have reported one.
+        self._has_problem = True
+        self._rest_seconds = _FIRST_REST_SECONDS
+
+    def run(self, error: BaseException | None = None, *, is_apart: bool = False) -> None:
+        """Until one of `stopping` is set; `is_apart`: or it is well and not heavy. `error`: with which it has failed.
+        Raises BusError, and Outdated if another task has advanced.
+        """
+        while not self._must_stop:
+            try:
+                if error is not None:
+                    self._rest(error)
+                    self.course, self._must_resume, error = self.course.anew(), True, None
+                if self._must_resume:
+                    self._resume()
+                self._serve(is_apart=is_apart)
+                return
+            except OwnerFailed as failed:
+                error = failed.__cause__
+
+    @property
+    def _must_stop(self) -> bool:
+        return any(each.is_set() for each in self._stopping)
+
+    def _rest(self, error: BaseException) -> None:
+        owner = self.course.owner
+        log.error("owner_failed", query=owner.query, owner=owner.name, error=f"{type(error).__name__}: {error}")
+        self._heard.problem(owner, f"{type(error).__name__}: {error}")
+        self._has_problem = True
+        self._stopping[0].wait(self._rest_seconds)
+        self._rest_seconds = min(2 * self._rest_seconds, _MAX_REST_SECONDS)
+
+    def _resume(self) -> None:
+        try:
+            with loading():
+                self.course.resume()
+        finally:
+            self._heard.resumed(self.course.owner)
+        self.course.complete()
+        self._must_resume = False
+
+    def _serve(self, *, is_apart: bool) -> None:
+        while not self._must_stop:
+            awaited = self.course.awaits()
+            if is_apart:
+                awaited = replace(awaited, seconds=min(awaited.seconds, _APART_SECONDS))
+            news = look(self.course.bus, [awaited], self._lives)
+            if self._must_stop:
+                return
+            if not _advance(self.course, news):
+                raise Outdated("another task has advanced")
+            if self._has_problem:
+                self._heard.problem(self.course.owner, "")
+                self._has_problem, self._rest_seconds = False, _FIRST_REST_SECONDS
+            if is_apart and not self.course.is_heavy:
+                return
+
+
 class _Apart:
-    """Serves an owner on a thread of its own: one that `is_new`, until its state is read and its newest step is done;
-    one that is heavy; or one that has failed with `error`.
+    """Serves the second owner of a chain on a thread of its own: one that `is_new`, until its state is read and its
+    newest step is done; one that is heavy; or one that has failed with `error`.
     """
 
     def __init__(
@@ -342,12 +423,8 @@ class _Apart:
         stopping: threading.Event,
         heard: _Heard,
     ) -> None:
-        self._course = course
-        self._must_resume = is_new
-        self._chain_stopping = stopping
-        self._heard = heard
-        self._has_problem = False
         self._stopping = threading.Event()
+        self._alone = _Alone(course, heard, self._stopping, stopping, lives=Lives(), is_new=is_new)
         self._is_outdated = False
         self._failures: list[BaseException] = []
         self._thread = start_thread(
@@ -362,63 +439,18 @@ class _Apart:
             raise failure
         if self._is_outdated:
             raise Outdated("another task has advanced")
-        return self._course
+        return self._alone.course
 
     def stop(self) -> None:
+        """Does not wait for a step that takes long: it changes nothing once another task has advanced."""
         self._stopping.set()
-        self._thread.join()
-
-    @property
-    def _must_stop(self) -> bool:
-        return self._stopping.is_set() or self._chain_stopping.is_set()
+        self._thread.join(_END_SECONDS)
 
     def _run(self, error: BaseException | None) -> None:
-        rest = _FIRST_REST_SECONDS
-        while not self._must_stop:
-            try:
-                if error is not None:
-                    self._rest(error, rest)
-                    rest = min(2 * rest, _MAX_REST_SECONDS)
-                    self._course, self._must_resume = self._course.anew(), True
-                if self._must_resume:
-                    self._resume()
-                self._serve()
-            except OwnerFailed as failed:
-                error = failed.__cause__
-            except Outdated:
-                self._is_outdated = True
-                return
-            else:
-                return
-
-    def _rest(self, error: BaseException, seconds: float) -> None:
-        owner = self._course.owner
-        log.error("owner_failed", query=owner.query, owner=owner.name, error=f"{type(error).__name__}: {error}")
-        self._heard.problem(owner, f"{type(error).__name__}: {error}")
-        self._has_problem = True
-        self._stopping.wait(seconds)
-
-    def _resume(self) -> None:
         try:
-            with loading():
-                self._course.resume()
-        finally:
-            self._heard.resumed(self._course.owner)
-        self._course.complete()
-        self._must_resume = False
-
-    def _serve(self) -> None:
-        lives = Lives()
-        while not self._must_stop:
-            awaited = self._course.awaits()
-            news = look(self._course.bus, [replace(awaited, seconds=min(awaited.seconds, _APART_SECONDS))], lives)
-            if not _advance(self._course, news):
-                raise Outdated("another task has advanced")
-            if self._has_problem:
-                self._heard.problem(self._course.owner, "")
-                self._has_problem = False
-            if not self._course.is_heavy:
-                return
+            self._alone.run(error, is_apart=True)
+        except Outdated:
+            self._is_outdated = True
 
 
 def _advance(course: Course, news: News) -> bool:
@@ -429,7 +461,10 @@ def _advance(course: Course, news: News) -> bool:
     if planned.records > SMALL_RECORDS:
         return course.carry_out(planned)
     course.run(planned, news.few_records)
-    return commit([course])
+    try:
+        return commit([course])
+    except BusFull as error:
+        raise OwnerFailed(course) from error
 
 
 # ---- a task
@@ -531,9 +566,10 @@ def serve_all(serving: Serving, number: int, chains: Sequence[Chain]) -> None:
     served = [[owner.of(url, query_ids[owner.query]) for owner in chain] for chain in chains[number :: serving.tasks]]
     with loading():
         for first, *_ in served:
-            first.resume(steps[first.query].newest(first.name))
-    # Second owners read theirs while the first ones are served.
-    waiting = {id(owner) for _, *others in served for owner in others}
+            if not first.may_rest:
+                first.resume(steps[first.query].newest(first.name))
+    # The others read theirs while these are served.
+    waiting = {id(owner) for chain in served for owner in chain if owner.may_rest}
     tally, stopping = _Tally(), threading.Event()
     failures: SimpleQueue[BaseException] = SimpleQueue()
 

@@ -22,9 +22,9 @@ from functools import cached_property
 from typing import Protocol, Self
 
 from bus import Bus, FewRecords, Lives, Log, PartitionState, Record, StoredRecord, Swap, TopicPartition
-from candlewright.wire.errors import BusError
+from candlewright.wire.errors import BusError, BusUnavailable, RecordsLost, RoleLost
 from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, Awaited, KnownRecords, Positions
-from flink_replacement_spark.engine.writes import MOST_BYTES, NO_ENDS, Together, Writes, commit_together
+from flink_replacement_spark.engine.writes import MOST_BYTES, NO_ENDS, Outdated, Together, Writes, commit_together
 
 __all__ = [
     "NO_STEP",
@@ -178,6 +178,11 @@ class Owner(Protocol):
         """Where the results of the owner before it in a chain are among its records; None if it takes none."""
         ...
 
+    @property
+    def may_rest(self) -> bool:
+        """Whether an error of this owner stops only this owner, for a while; an error of any other ends its task."""
+        ...
+
     def of(self, url: str, query_id: str) -> Self:
         """The same for this query, over an address that names the driver's term."""
         ...
@@ -317,8 +322,12 @@ def _lost(owner: str, before: Step, found: Step) -> BusError:
     return BusError(f"the bus has lost steps of owner {owner}: {found.number} is the newest, not {before.number}")
 
 
+#: Errors that concern all owners of a task, or a task that another one has replaced.
+_OF_TASK = (BusUnavailable, Outdated, RecordsLost, RoleLost)
+
+
 class OwnerFailed(Exception):
-    """A call of the owner of `course` raised an error other than of the bus, which is the cause of this one."""
+    """The owner of `course` has failed with an error that concerns no other owner; it is the cause of this one."""
 
     def __init__(self, course: "Course") -> None:
         super().__init__(course.owner.name)
@@ -476,7 +485,7 @@ class Course:
     def _owners_call(self) -> Iterator[None]:
         try:
             yield
-        except BusError:
+        except _OF_TASK:
             raise
         except Exception as error:
             raise OwnerFailed(self) from error

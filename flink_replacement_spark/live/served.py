@@ -57,6 +57,10 @@ class LiveOwner:
     def given(self) -> None:
         return None
 
+    @property
+    def may_rest(self) -> bool:
+        return False
+
     def of(self, url: str, query_id: str) -> Self:
         return replace(self, url=url, query_id=query_id)
 

@@ -85,6 +85,10 @@ class TriggerOwner:
     def given(self) -> TopicPartition:
         return bus_topics.OHLC, self.owner
 
+    @property
+    def may_rest(self) -> bool:
+        return True
+
     def of(self, url: str, query_id: str) -> Self:
         return replace(self, url=url, query_id=query_id)
 

@@ -16,6 +16,7 @@ from bus import Record, SequenceStamp, Swap, TopicPartition
 from bus import topics as bus_topics
 from bus.api import partition_of
 from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.errors import BusFull
 from candlewright.wire.grid import SECOND
 from core.settings import Settings
 from flink_replacement_spark.cep import evaluate
@@ -597,5 +598,32 @@ def test_bars_do_not_wait_for_triggers_with_a_backlog(
         trades.wait_for_bars()
         assert task.threads == ["triggers-0"] and len(feed.events(task.bus, "any")) < 1_000
         is_free.set()
+        trades.wait_for_one_pass()
+        trades.check()
+
+
+def test_bars_continue_while_no_event_can_be_published_and_so_do_the_triggers_later(
+    task: Task, trades: Minutes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_FIRST_REST_SECONDS", 0.02)
+    monkeypatch.setattr(serving, "_MAX_REST_SECONDS", 0.1)
+    commit, is_full = task.bus.commit, threading.Event()
+
+    def commit_unless_full(swaps: Sequence[Swap], appended: Mapping[str, Sequence[Record]], **named: Any) -> bool:
+        if is_full.is_set() and appended.get(bus_topics.TRIGGER_EVENTS):
+            raise BusFull(bus_topics.TRIGGER_EVENTS, 2, 1)
+        return commit(swaps, appended, **named)
+
+    monkeypatch.setattr(task.bus, "commit", commit_unless_full)
+    with task.serving():
+        trades.wait_for_one_pass()
+        task.events(trades.count, "any")
+        is_full.set()
+        for _ in range(5):
+            trades.trade()
+            trades.wait_for_bars()
+        wait_for(lambda: [problem for problem in task.problems if "BusFull" in problem] or None)
+        assert len(feed.events(task.bus, "any")) < trades.count
+        is_full.clear()
         trades.wait_for_one_pass()
         trades.check()

@@ -2,8 +2,10 @@
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import pyarrow as pa
@@ -11,13 +13,15 @@ import pytest
 
 from bus import Record, StoredRecord, TopicPartition
 from bus.roles import DRIVER, Roles
-from candlewright.wire.errors import BusError
+from candlewright.wire.errors import BusError, BusFull, BusUnavailable, OffsetOutOfRange
 from core.background import start_thread
+from flink_replacement_spark.engine import serving as engine_serving
 from flink_replacement_spark.engine import steps as engine_steps
 from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, Awaited, KnownRecords
-from flink_replacement_spark.engine.serving import Reports, Serving, serve, task
+from flink_replacement_spark.engine.serving import Chain, Reports, Serving, serve, task
 from flink_replacement_spark.engine.steps import NO_STEP, Course, Done, Held, News, Owner, Step, Steps, commit
 from flink_replacement_spark.engine.writes import Writes
+from tests.flink_replacement_spark.harness import wait_for
 from tests.fresh_bus import FreshBus
 
 
@@ -64,6 +68,7 @@ class _Counting:
     name: str = "0"
     query: str = "q"
     given: TopicPartition | None = None
+    may_rest: bool = False
     done: list[int] = field(default_factory=list)
     ran: list[int] = field(default_factory=list)
     fails: bool = True
@@ -100,7 +105,7 @@ class _Counting:
         self.ran.append(step.number)
         self.done.append(step.number)
         if writes is not None and step.records:
-            writes.replace("done", str(step.number), None, new=b"")
+            writes.replace(f"done {self.query}", str(step.number), None, new=b"")
         return Done({"records": 1})
 
 
@@ -311,6 +316,93 @@ def test_a_task_counts_as_serving_once_its_owners_have_their_state() -> None:
     thread.join(10)
     reports.news()
     assert reports.is_complete and [str(error) for error in failures] == ["it failed"]
+
+
+@dataclass
+class _Lasting(_Counting):
+    """Ends its task once `is_over` is set."""
+
+    fails: bool = False
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def awaits(self, before: Step, *, written: Step | None = None) -> Awaited:
+        if self.is_over.is_set():
+            raise BusUnavailable("it is over")
+        return Awaited({}, 0.01)
+
+
+@dataclass
+class _Resting(_Lasting):
+    """While `error` is set, its calls fail with it."""
+
+    may_rest: bool = True
+    error: Exception | None = None
+
+    def resume(self, step: Step) -> None:
+        self.fail()
+
+    def run(self, step: Step, writes: Writes | None = None, known: KnownRecords = NOTHING_KNOWN) -> Done:
+        self.fail()
+        return super().run(step, writes, known)
+
+    def fail(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@contextmanager
+def task_of(*chains: Chain) -> Iterator[Reports]:
+    """A task, until an owner is over, and its reports."""
+    bus = FreshBus()
+    serving = Serving(bus.url, "live", "run", tasks=1, interval_seconds=0.01)
+    serving.begin(bus.url, {"q": "q", "r": "r"})
+    rows = [pa.RecordBatch.from_pydict({"value": [0]})]
+    failures: list[BaseException] = []
+    thread = start_thread("task", lambda: list(task(serving, chains)(rows)), on_failure=failures.append)
+    yield Reports(bus, serving)
+    thread.join(30)
+    assert [str(error) for error in failures] == ["it is over"]
+
+
+FULL, GONE = BusFull("t", 9, 9), OffsetOutOfRange("t", 0, 1, first=2, end=3)
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), FULL, GONE], ids=["error", "full", "gone"])
+def test_an_owner_that_may_rest_is_alone_when_it_fails(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_serving, "_FIRST_REST_SECONDS", 0.01)
+    bars, joint = _Lasting(), _Resting(query="r", error=error)
+    with task_of([bars], [joint]) as reports:
+        wait_for(lambda: (reports.news(), reports.problem)[1] or None)
+        assert reports.problem == f"the r of partition 0 stopped: {type(error).__name__}: {error}"
+        wait_for(lambda: len(bars.ran) == 10 or None)
+        assert reports.is_complete and not joint.ran
+        joint.error = None
+        wait_for(lambda: len(joint.ran) == 10 or None)
+        wait_for(lambda: (reports.news(), not reports.problem)[1] or None)
+        bars.is_over.set()
+    joint.is_over.set()
+
+
+def test_owners_do_not_wait_until_another_that_may_rest_has_its_state() -> None:
+    bars, joint = _Lasting(), _Large(query="r", may_rest=True)
+    with task_of([joint], [bars]) as reports:
+        wait_for(lambda: len(bars.ran) == 10 or None)
+        assert reports.news() == {} and not reports.is_complete
+        joint.resumed.set()
+        wait_for(lambda: (reports.news(), reports.is_complete)[1] or None)
+        bars.is_over.set()
+
+
+def test_the_error_of_a_chain_does_not_wait_for_a_step_of_its_second_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_serving, "_END_SECONDS", 0.05)
+    steps = {query: Steps(FreshBus(1), query) for query in ("q", "r")}
+    bars, triggers = _Counting(), _Large(query="r", may_rest=True, given=("t", 0))
+    chain = partial(serve, [bars, triggers], steps, threading.Event(), on_done=ignore)
+    failures: list[BaseException] = []
+    thread = start_thread("chain", chain, on_failure=failures.append)
+    thread.join(9)
+    assert [str(error) for error in failures] == ["it failed"]
+    triggers.resumed.set()
 
 
 def test_orders_name_the_term_and_no_password() -> None:
