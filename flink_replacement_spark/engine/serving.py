@@ -59,8 +59,8 @@ _LATER_RECORDS = 50
 _SHARED_SECONDS = 60.0
 #: The most records that are read once for both owners.
 _SHARED_RECORDS = 250
-#: How long (s) an owner that is served apart waits for records at a time.
-_APART_SECONDS = 0.5
+#: How long (s) an owner that is served apart waits for records at a time, and the first one meanwhile.
+_APART_SECONDS, _BESIDE_SECONDS = 0.5, 0.1
 #: Suspended triggers in one report.
 _NAMED = 100
 log = get_logger()
@@ -147,6 +147,9 @@ class _Pass:
                     awaited = [self._later.past(self._first.awaits())]
                     if second is not None:
                         awaited.append(second.awaits())
+                    elif self._apart is not None:
+                        # No thread serves the second owner from when it is well until this wait ends.
+                        awaited = [replace(awaited[0], seconds=min(awaited[0].seconds, _BESIDE_SECONDS))]
                     news = look(self._first.bus, awaited, self._lives)
                     if self._stopping.is_set() or not self._turn(second, awaited[-1], news):
                         return

@@ -627,3 +627,17 @@ def test_bars_continue_while_no_event_can_be_published_and_so_do_the_triggers_la
         is_full.clear()
         trades.wait_for_one_pass()
         trades.check()
+
+
+def test_triggers_that_are_well_again_do_not_wait_for_news_of_the_bars(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_served, "WAIT_SECONDS", 60.0)
+    with task.serving():
+        task.register("first", "close > 0", FOREIGN, period_seconds="60")
+        publish_foreign(task.bus, 0)
+        task.events(1, "first")
+        task.register("second", "close > 0", FOREIGN, period_seconds="60")
+        publish_foreign(task.bus, 1)
+        task.events(1, "second")
+        feed.clock(task.bus, ONE, 1, sequence=0)
