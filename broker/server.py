@@ -157,7 +157,6 @@ class BrokerServer:
         self.moved_at = 0.0
         #: Where `requests` is held, and in which period of HELD_SECONDS that was written.
         self._held_first = -1, 0.0
-        #: The number of requests when they were last excluded from garbage collection.
         #: Requests that are excluded from garbage collection, and whether any object is.
         self._spared, self._is_sparing = 0, False
         #: Requests whose accepted pieces are in the progress table.
