@@ -269,7 +269,7 @@ def run_step(
     result = _result(output, reports, live, before, rows_read)
     may_wait = writes.may_wait and not (is_new or output.fired or reports or output.lookbacks or output.functions)
     may_wait &= result.counts.keys() <= {"records"}
-    if output.is_changed or is_new:
+    if read or output.is_changed or is_new:
         unwritten = unwritten.and_then(plan, spans, size=checked.size, is_plain=is_plain)
     if not may_wait and (unwritten.plans or (stored.since.notes and not writes.may_note)):
         most_bytes = (settings.bus if settings else BusSettings()).max_bytes // _PART_OF_BUS

@@ -64,12 +64,12 @@ def is_carried_out(bus: Bus, offset: int) -> bool:
     return passed == set(range(bus.partitions(bus_topics.TICKS) + 1))
 
 
-def trades(bus: Bus, ticker: str, first_id: int, *, prices: Sequence[float]) -> None:
+def columns(ticker: str, first_id: int, prices: Sequence[float]) -> tick_columns.TickColumns:
     """One trade a second of event time; second and id are the number in the topic."""
     count = len(prices)
     numbers = np.arange(first_id, first_id + count)
     times = T0 + numbers * SECOND
-    columns = tick_columns.TickColumns(
+    return tick_columns.TickColumns(
         ticker=ticker,
         first_sequence=0,
         timestamp=times,
@@ -79,8 +79,12 @@ def trades(bus: Bus, ticker: str, first_id: int, *, prices: Sequence[float]) -> 
         trade_id=numbers.astype("S"),
         received_at=times,
     )
-    stamp = SequenceStamp(f"TICKS:{ticker}", count, b"\x10")
-    bus.publish(bus_topics.TICKS, [Record(tick_columns.encode(columns), key=ticker.encode(), sequence=stamp)])
+
+
+def trades(bus: Bus, ticker: str, first_id: int, *, prices: Sequence[float]) -> None:
+    value = tick_columns.encode(columns(ticker, first_id, prices))
+    stamp = SequenceStamp(f"TICKS:{ticker}", len(prices), b"\x10")
+    bus.publish(bus_topics.TICKS, [Record(value, key=ticker.encode(), sequence=stamp)])
 
 
 def clock(bus: Bus, ticker: str, second: float, *, sequence: int) -> None:

@@ -276,6 +276,24 @@ def test_the_state_is_stored_whole_where_records_are_not_enough(task: Task) -> N
     assert seen(bus, "b") == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 
 
+@pytest.mark.parametrize("is_written", [True, False], ids=["at once", "later"])
+def test_a_step_of_nothing_but_a_refused_record_is_done_once_it_is_written(task: Task, *, is_written: bool) -> None:
+    register(task.bus, "a", "price > 0", ONE)
+    task.advance()
+    task.trade(1, 1.0)
+    elsewhere = tick_columns.encode(feed.columns(OTHER, 1, [1.0]))
+    task.bus.publish(bus_topics.TICKS, [Record(elsewhere, partition=task.owner.owner)])
+    if not is_written:
+        before = task.steps.newest(task.owner.name)
+        planned = task.course.take(look(task.bus, [task.course.awaits()], Lives()))
+        assert planned is not None
+        task.course.run(planned, {})
+        assert commit([task.course]) and task.steps.newest(task.owner.name) == before
+        task.course._unwritten.must_be_written()
+    task.advance()
+    assert task.owner.is_done(task.steps.newest(task.owner.name)) and not task.course.is_due
+
+
 def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
     bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
