@@ -20,7 +20,7 @@ from flink_replacement_spark.engine import steps as engine_steps
 from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, Awaited, KnownRecords
 from flink_replacement_spark.engine.serving import Chain, Reports, Serving, serve, task
 from flink_replacement_spark.engine.steps import NO_STEP, Course, Done, Held, News, Owner, Step, Steps, commit
-from flink_replacement_spark.engine.writes import Writes
+from flink_replacement_spark.engine.writes import Outdated, Writes
 from tests.flink_replacement_spark.harness import wait_for
 from tests.fresh_bus import FreshBus
 
@@ -337,6 +337,7 @@ class _Resting(_Lasting):
 
     may_rest: bool = True
     error: Exception | None = None
+    raised: list[Exception] = field(default_factory=list)
 
     def resume(self, step: Step) -> None:
         self.fail()
@@ -347,6 +348,7 @@ class _Resting(_Lasting):
 
     def fail(self) -> None:
         if self.error is not None:
+            self.raised.append(self.error)
             raise self.error
 
 
@@ -378,6 +380,21 @@ def test_an_owner_that_may_rest_is_alone_when_it_fails(error: Exception, monkeyp
         assert reports.is_complete and not joint.ran
         joint.error = None
         wait_for(lambda: len(joint.ran) == 10 or None)
+        wait_for(lambda: (reports.news(), not reports.problem)[1] or None)
+        bars.is_over.set()
+    joint.is_over.set()
+
+
+def test_an_owner_that_is_well_again_has_no_problem_even_if_another_task_has_advanced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_serving, "_FIRST_REST_SECONDS", 0.01)
+    bars, joint = _Lasting(), _Resting(query="r", error=ValueError("broken"))
+    with task_of([bars], [joint]) as reports:
+        wait_for(lambda: (reports.news(), reports.problem)[1] or None)
+        joint.error = outdated = Outdated("another task has advanced")
+        wait_for(lambda: outdated in joint.raised or None)
+        joint.error = None
         wait_for(lambda: (reports.news(), not reports.problem)[1] or None)
         bars.is_over.set()
     joint.is_over.set()
