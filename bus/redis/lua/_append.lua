@@ -153,13 +153,10 @@ local function append(argv, now)
         call('XADD', stream, id, 't', now, 'k', key, 'v', value)
         added = added + #key + #value
         i = i + 3
-      elseif flags == '-sk' and argv[i + 4] == '' then
-        -- Most records of stream topics have this form: a number, its tag, a key.
+      elseif flags == '-sk' then
+        -- Most records of stream topics have this form: a number, its tags, a key.
         local first, stamp = numbered(argv[i + 1], argv[i + 2], partition, offset)
-        local tag, key, value = argv[i + 3], argv[i + 5], argv[i + 6]
-        if tag ~= '' then
-          value = value .. tag .. varint(first)
-        end
+        local key, value = argv[i + 5], stamped(argv[i + 6], first, argv[i + 3], argv[i + 4])
         call('XADD', stream, id, 't', now, 's', stamp, 'k', key, 'v', value)
         added = added + #key + #value
         i = i + 7
