@@ -199,13 +199,13 @@ def _are_equal(texts: pa.Array) -> bool:
         return False
     ends = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
     first, last, size = int(ends[0]), int(ends[-1]), int(ends[1] - ends[0])
-    if last - first != size * len(texts) or not (ends[1:] - ends[:-1] == size).all():
+    if last - first != size * len(texts):
         return False
-    if not size:
-        return True
-    data = memoryview(texts.buffers()[2])
+    data = memoryview(texts.buffers()[2] or b"")
     one = bytes(data[first : first + size])
-    return bytes(data[last - size : last]) == one and bytes(data[first:last]) == one * len(texts)
+    if bytes(data[last - size : last]) != one:
+        return False
+    return bool((ends[1:] - ends[:-1] == size).all()) and bytes(data[first:last]) == one * len(texts)
 
 
 def constant(kind: SqlType, value: Any, length: int) -> Vector:

@@ -265,8 +265,10 @@ def whole_trades(rows: pa.Table) -> pa.Table:
 
 
 def _nulls(count: int) -> list[pa.Array]:
-    """All columns without values."""
-    return [pa.nulls(count, kind) for _, kind in _COLUMNS]
+    """All columns without values. They share a buffer, whose memory is taken only where it is read."""
+    zeros = pa.py_buffer(np.zeros(count + 1, np.int64))
+    buffers = {kind: [zeros] * (3 if pa.types.is_string(kind) else 2) for _, kind in _COLUMNS}
+    return [pa.Array.from_buffers(kind, count, buffers[kind], null_count=count) for _, kind in _COLUMNS]
 
 
 _few_nulls = lru_cache(maxsize=_FEW)(_nulls)

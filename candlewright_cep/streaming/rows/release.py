@@ -280,8 +280,9 @@ class ReleaseBuffer:
         picked = np.flatnonzero(due)
         if not len(picked):
             return held.slice(0, 0)
-        # One copy of the columns, because taking rows from several chunks is slow.
-        held = held.combine_chunks()
+        if any(column.num_chunks > 1 for column in held.columns):
+            # One copy of the columns, because taking rows from several chunks is slow.
+            held = held.combine_chunks()
         is_all = len(picked) == held.num_rows
         left = held.slice(0, 0) if is_all else held.take(pa.array(np.flatnonzero(~due)))
         self._held, self._keys = left, keys.where(~due)
