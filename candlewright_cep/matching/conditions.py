@@ -520,6 +520,10 @@ def _inlined(node: Aggregation, state: list[str], arguments: list[str]) -> tuple
     value = arguments[0] if arguments else ""
     if node.function == "COUNT":
         return f"if {value} is not None: {state[0]} += 1" if value else f"{state[0]} += 1", state[0]
+    if node.function in ("MIN", "MAX"):
+        best = state[0]
+        is_better = f"{best} is None or {best} != {best} or {value} {'<' if node.function == 'MIN' else '>'} {best}"
+        return f"if {value} is not None and ({is_better}): {best} = {value}", best
     if node.arguments[0].type.kind is not Kind.DOUBLE:
         return None
     if node.function == "SUM":

@@ -12,6 +12,7 @@ Only work that would have failed is skipped, so results do not change.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,8 @@ from candlewright_cep.vector import Array, Bools, Index, Vector
 _MOST_BLOCKS = 512
 #: At most this many variables are judged at a start.
 _MOST_JUDGED = 8
+#: The first rows of starts are found only if these reach at most this many times as many rows as there are starts.
+_DENSE = 8
 _NO: Bools = np.zeros(1, np.bool_)
 _YES: Bools = np.ones(1, np.bool_)
 #: An upper bound of the relative rounding error of sums and means of any number of rows.
@@ -40,14 +43,15 @@ _HUGE = 1e300
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A place from which `candidate` leads back to itself. It is the only continuation until a row that the loop's
-    variable may refuse, or that one of the variables `exits` may take.
+    variable may refuse, or that one of the variables `exits` may take. `is_free`: the loop's variable refuses no row.
     """
 
     candidate: Candidate
     exits: tuple[int, ...]
+    is_free: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Foresight:
     """What can be foreseen for one pattern.
 
@@ -81,6 +85,11 @@ class Foresight:
         has_condition = tuple(node is not None for node in conditions.local)
         return Foresight(loops, starts, outlooks, has_condition, tuple(columns), automaton)
 
+    @cached_property
+    def exits(self) -> frozenset[int]:
+        """The variables that can end a loop whose variable refuses no row."""
+        return frozenset(exit for loop in self.loops.values() if loop.is_free for exit in loop.exits)
+
     def can_match_without(self, missing: frozenset[int]) -> bool:
         """Whether the pattern can be completed without these variables."""
         return _reaches_end(self.automaton, missing)
@@ -103,7 +112,8 @@ def _loops(conditions: Conditions, outlooks: Sequence[Outlook | None], automaton
         variable = rounds[0].variable
         is_steady = path is None or variable in path.steady
         if is_steady and (outlooks[variable] is not None or not tested[variable]):
-            found[place] = Loop(rounds[0], tuple(sorted(exits)))
+            is_free = not tested[variable] and conditions.local[variable] is None
+            found[place] = Loop(rounds[0], tuple(sorted(exits)), is_free)
     return found
 
 
@@ -301,25 +311,37 @@ class Prospects:
             stop = self._variable(variable).first(row, stop, points, takes=variable != loop.candidate.variable)
         return stop
 
-    def hopeful(self, first: int, ends: Index) -> list[int]:
-        """The starts from `first` on that may match, given for each the row before which a match must end."""
+    def hopeful(self, first: int, ends: Index, *, overlap: bool) -> tuple[list[int], dict[int, list[int]]]:
+        """The starts from `first` on that may match, given for each the row before which a match must end; and for some
+        variables, the first row that the variable may take in a match from each of these starts. `overlap`: a match may
+        start within another one.
+        """
         high = first + len(ends)
         firsts = np.arange(first, high)
         missing = np.zeros(len(ends), np.int64)
+        reach = int((ends - firsts).max())
+        is_dense = overlap and int(ends[-1]) - first < _DENSE * len(ends)
+        taken: dict[int, Index] = {}
         for bit, (number, outlook) in enumerate(self.foresight.starts.items()):
             variable = self._variable(number, is_start=True)
             may: Bools = variable.count(ends) > variable.count(firsts + 1)
-            if outlook is not None:
-                rows = [_over_windows(spans, firsts + 1, ends) for spans in variable.spans]
+            if outlook is not None and may.any():
                 points = [self._column(node).of(0, first, high) for node in outlook.points]
                 among = [self._among(part, firsts, ends) for part in outlook.among]
-                may = may & truth(outlook.condition, _reader(rows, points, among)).may
-                if outlook.picked is not None and may.any():
-                    may = may & (self._first_picks(outlook, variable, first, int(ends[-1]))[: len(ends)] < ends)
+                if is_dense and outlook.picked is None and number in self.foresight.exits:
+                    last = int(ends[-1])
+                    taken[number] = _first_rows(outlook, variable, firsts + 1, last, reach, points=points, among=among)
+                else:
+                    rows = [_over_windows(spans, firsts + 1, ends) for spans in variable.spans]
+                    may = may & truth(outlook.condition, _reader(rows, points, among)).may
+                    if outlook.picked is not None and may.any():
+                        taken[number] = self._first_picks(outlook, variable, first, int(ends[-1]))[: len(ends)]
+                if number in taken:
+                    may = may & (taken[number] < ends)
             missing |= (~may).astype(np.int64) << bit
         hopeless = np.array([self._is_hopeless(bits) for bits in range(1 << len(self.foresight.starts))])
-        found: list[int] = (np.flatnonzero(~hopeless[missing]) + first).tolist()
-        return found
+        found = np.flatnonzero(~hopeless[missing])
+        return (found + first).tolist(), {number: rows[found].tolist() for number, rows in taken.items()}
 
     def _first_picks(self, outlook: Outlook, variable: _Variable, low: int, last: int) -> Index:
         """For each row from `low` to `last`: the first row, from it on, that the variable may take given any value read
@@ -327,18 +349,8 @@ class Prospects:
         """
         assert outlook.picked is not None
         values = self._column(outlook.picked).of(0, low, last)
-        levels = [[spans.of(0, low, last) for spans in variable.spans]]
-        while 1 << len(levels) <= last - low:
-            half = 1 << (len(levels) - 1)
-            levels.append([_paired(span, half) for span in levels[-1]])
-        found = np.arange(last - low)
-        for level in range(len(levels) - 1, -1, -1):
-            inside = np.flatnonzero(found <= last - low - (1 << level))
-            places = found[inside]
-            rows = [_taken(span, places) for span in levels[level]]
-            may = truth(outlook.condition, _reader(rows, [], [_taken(values, inside)])).may
-            found[inside] += np.where(may, 0, 1 << level)
-        firsts: Index = np.minimum.accumulate(found[::-1])[::-1] + low
+        found = _first_rows(outlook, variable, np.arange(low, last), last, last - low, points=[], among=[values])
+        firsts: Index = np.minimum.accumulate(found[::-1])[::-1]
         return firsts
 
     def _among(self, part: Among, firsts: Index, ends: Index) -> Span:
@@ -363,6 +375,37 @@ class Prospects:
             missing = [number for bit, number in enumerate(self.foresight.starts) if bits >> bit & 1]
             found = self._hopeless[bits] = not self.foresight.can_match_without(frozenset(missing))
         return found
+
+
+def _first_rows(
+    outlook: Outlook,
+    variable: _Variable,
+    begin: Index,
+    last: int,
+    reach: int,
+    *,
+    points: Sequence[Span],
+    among: Sequence[Span],
+) -> Index:
+    """For each entry: the first row from `begin` on that the variable may take, given this entry of `points` and
+    `among`. Without such a row before `last` and within `reach`, a row that is not. `begin` ascends.
+
+    Doubled steps, from the longest to the shortest, over the spans of as many rows (binary lifting).
+    """
+    low = int(begin[0])
+    levels = [[spans.of(0, low, last) for spans in variable.spans]]
+    while 1 << len(levels) <= min(reach, last - low):
+        half = 1 << (len(levels) - 1)
+        levels.append([_paired(span, half) for span in levels[-1]])
+    found = begin - low
+    for level in range(len(levels) - 1, -1, -1):
+        inside = np.flatnonzero(found <= last - low - (1 << level))
+        places = found[inside]
+        rows = [_taken(span, places) for span in levels[level]]
+        fixed = [[_taken(span, inside) for span in spans] for spans in (points, among)]
+        may = truth(outlook.condition, _reader(rows, fixed[0], fixed[1])).may
+        found[inside] += np.where(may, 0, 1 << level)
+    return found + low
 
 
 def _reader(rows: Sequence[Span], points: Sequence[Span], among: Sequence[Span]) -> Read:

@@ -7,7 +7,7 @@ in the search is a small value that can be stored, compared and remembered as fa
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,7 +18,7 @@ from candlewright_cep import work
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import ACCEPT, Automaton, Candidate, Step
 from candlewright_cep.matching.conditions import Registers, Trial
-from candlewright_cep.matching.foresight import Prospects
+from candlewright_cep.matching.foresight import Loop, Prospects
 from candlewright_cep.vector import Array, Bools, Index, ranges
 
 _REMEMBER_AFTER = 200
@@ -156,7 +156,7 @@ class Found:
     starts: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
+    labels: bytearray = field(default_factory=bytearray)
     timed_out: set[int] = field(default_factory=set)
     partial: set[int] = field(default_factory=set)
     unmatched: list[int] = field(default_factory=list)
@@ -174,7 +174,7 @@ class Found:
         marked[0, sorted(self.timed_out)] = True
         marked[1, sorted(self.partial)] = True
         columns = [np.array(part, np.int64) for part in (self.starts, self.lengths, self.numbers)]
-        labels, unmatched = np.array(self.labels, np.int16), np.array(self.unmatched, np.int64)
+        labels, unmatched = np.frombuffer(self.labels, np.uint8).astype(np.int16), np.array(self.unmatched, np.int64)
         return Matches(
             starts=columns[0],
             lengths=columns[1],
@@ -230,10 +230,11 @@ class PartitionSearch:
         self._failed: set[tuple[int, int, Registers]] = set()
         self._rounds = _ROUNDS
         # Whether starts are judged before they are tried. Those before `_judged` have been; those in `_hopeful` may
-        # match.
+        # match, given the first row of each that a variable may take.
         self._judges = False
         self._judged = first_row
         self._hopeful: list[int] = []
+        self._firsts: Mapping[int, Sequence[int]] = {}
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -384,7 +385,7 @@ class PartitionSearch:
         if self.plan.has_deadline:
             stop = min(stop, row + max(_JUDGED, self._reach(row, end) - row))
         if stop > row and (ends := self._reaches(row, stop, end, prospects)) is not None:
-            self._hopeful = prospects.hopeful(row, ends)
+            self._hopeful, self._firsts = prospects.hopeful(row, ends, overlap=self.plan.skip.kind != "PAST LAST")
             self._judged = stop
 
     def _settled(self, end: int) -> int:
@@ -592,13 +593,23 @@ class PartitionSearch:
                     place, rounds = candidate.then, 0
                     break
                 rounds += 1
-                if index == len(candidates) == 2 and trial is None and trials and not (remember and stack):
-                    # Iterations of a loop without a condition, up to a row that can end it or has other candidates.
+                if rounds == 1 and place in loops and loops[place].is_free:
+                    then = min(last_row, self._first_exit(loops[place], start))
+                    if then > row:
+                        labels.extend(bytes((candidate.label,)) * (then - row))
+                        row = then
+                if index == len(candidates) == 2 and trials and not (remember and stack):
+                    # Iterations of a loop, up to a row that can end it or has other candidates.
                     exits, began = trials[candidates[0].variable], row
-                    stop = min(last_row, row + enough - rounds)
+                    stop = min(last_row, row + enough - rounds) if place in loops else last_row
                     while exits is not None and row < stop and steps[row - base].candidates[place] is candidates:
                         if exits(registers, row, start, number) is not None:
                             break
+                        if trial is not None:
+                            taken = trial(registers, row, start, number)
+                            if taken is None:
+                                break
+                            registers = taken
                         row += 1
                     labels.extend(bytes((candidate.label,)) * (row - began))
                     count += 2 * (row - began)
@@ -611,6 +622,18 @@ class PartitionSearch:
                     labels.extend(bytes((candidate.label,)) * (then - row))
                     row = then
                 break
+
+    def _first_exit(self, loop: Loop, start: int) -> int:
+        """The first row that may end this loop, as far as judging the start has found; the start if it has not."""
+        place = bisect_left(self._hopeful, start) if start < self._judged else len(self._hopeful)
+        if place == len(self._hopeful) or self._hopeful[place] != start:
+            return start
+        first = self.end
+        for exit in loop.exits:
+            if exit not in self._firsts:
+                return start
+            first = min(first, self._firsts[exit][place])
+        return first
 
     def _needs_end(self, place: int, *, at_start: bool) -> bool:
         """Whether a match can end here (or, with TIMEOUT ROWS, continue) only at the end of the partition."""

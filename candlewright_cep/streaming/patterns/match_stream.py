@@ -439,7 +439,7 @@ class MatchStream:
     def _wait(part: Partition, found: Found) -> None:
         first = 0
         for index, (start, size, number) in enumerate(zip(found.starts, found.lengths, found.numbers, strict=True)):
-            labels = found.labels[first : first + size]
+            labels = list(found.labels[first : first + size])
             first += size
             part.pending.append(Pending(start, labels, number, index in found.timed_out, index in found.partial))
 
