@@ -15,8 +15,9 @@ from candlewright_cep.functions.aggregates.exact import Moments, RangeSums
 from candlewright_cep.types import Kind, SqlType
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, concatenate, is_ascending
 
-#: At least this many frames are computed together; more if the frames are longer.
-_STRETCH = 1 << 16
+#: At least this many frames are computed together, so few that what they read stays in the processor's cache; more if
+#: the frames are longer.
+_STRETCH = 1 << 13
 
 Kernel = Callable[[Sequence[Vector], Index, Index, SqlType], Vector]
 
