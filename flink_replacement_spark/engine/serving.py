@@ -182,12 +182,14 @@ class _Pass:
         """Carry out the next steps; False if another task has advanced. `awaited`: by the second owner."""
         first, later = self._first, self._later
         planned = first.take(news)
+        given = None if second is None else second.owner.given
+        self._ends.see(given, news)
         if planned is not None and planned.records > SMALL_RECORDS:
             self._ends.forget()
             later.clear()
-            return first.carry_out(planned)
-        given = None if second is None else second.owner.given
-        self._ends.see(given, news)
+            if not first.carry_out(planned):
+                return False
+            planned = None
         ran: list[Course] = []
         ends: Mapping[TopicPartition, int] = {}
         if planned is not None and second is not None:

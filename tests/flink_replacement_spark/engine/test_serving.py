@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
@@ -407,6 +407,25 @@ def test_owners_do_not_wait_until_another_that_may_rest_has_its_state() -> None:
         assert reports.news() == {} and not reports.is_complete
         joint.resumed.set()
         wait_for(lambda: (reports.news(), reports.is_complete)[1] or None)
+        bars.is_over.set()
+
+
+@dataclass
+class _Flooded(_Lasting):
+    """Takes one large step after another."""
+
+    def awaits(self, before: Step, *, written: Step | None = None) -> Awaited:
+        return replace(super().awaits(before, written=written), seconds=0.0)
+
+    def take(self, before: Step, news: News) -> Step | None:
+        end = 2_000 * (before.number + 2)
+        return Step(before.number + 1, {"t": {"0": end - 2_000}}, {"t": {"0": end}}, 7)
+
+
+def test_the_second_owner_takes_turns_with_large_steps_of_the_first() -> None:
+    bars, triggers = _Flooded(), _Resting(query="r", given=("t", 0))
+    with task_of([bars, triggers]):
+        wait_for(lambda: len(triggers.ran) == 10 or None)
         bars.is_over.set()
 
 
