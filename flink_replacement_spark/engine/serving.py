@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -358,6 +358,7 @@ class _Alone:
         self._must_resume = is_new
         # An earlier pass may have reported one.
         self._has_problem = True
+        self._has_failed = False
         self._rest_seconds = _FIRST_REST_SECONDS
 
     def run(self, error: BaseException | None = None, *, is_apart: bool = False) -> None:
@@ -384,13 +385,14 @@ class _Alone:
         owner = self.course.owner
         log.error("owner_failed", query=owner.query, owner=owner.name, error=f"{type(error).__name__}: {error}")
         self._heard.problem(owner, f"{type(error).__name__}: {error}")
-        self._has_problem = True
+        self._has_problem = self._has_failed = True
         self._stopping[0].wait(self._rest_seconds)
         self._rest_seconds = min(2 * self._rest_seconds, _MAX_REST_SECONDS)
 
     def _resume(self) -> None:
         try:
-            with loading():
+            # After a failure, the state of the failed attempt would be kept from the collector as well.
+            with nullcontext() if self._has_failed else loading():
                 self.course.resume()
         finally:
             self._heard.resumed(self.course.owner)

@@ -1,7 +1,9 @@
 """Steps of owners, and tasks that serve them."""
 
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -398,6 +400,36 @@ def test_an_owner_that_is_well_again_has_no_problem_even_if_another_task_has_adv
         wait_for(lambda: (reports.news(), not reports.problem)[1] or None)
         bars.is_over.set()
     joint.is_over.set()
+
+
+class _State:
+    """Only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+@dataclass
+class _Stateful(_Resting):
+    """Makes a state for each attempt."""
+
+    states: list["weakref.ref[_State]"] = field(default_factory=list)
+
+    def resume(self, step: Step) -> None:
+        self.states.append(weakref.ref(_State()))
+        self.fail()
+
+
+def test_the_states_of_failed_attempts_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_serving, "_FIRST_REST_SECONDS", 0.001)
+    bars, joint = _Lasting(), _Stateful(query="r", error=ValueError("broken"))
+    with task_of([bars], [joint]):
+        wait_for(lambda: len(joint.states) > 5 or None)
+        bars.is_over.set()
+    gc.collect()
+    kept = [state for state in joint.states if state() is not None]
+    gc.unfreeze()
+    assert len(kept) <= 1, "only what was there when the task began"
 
 
 def test_owners_do_not_wait_until_another_that_may_rest_has_its_state() -> None:
