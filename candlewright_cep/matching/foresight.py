@@ -3,7 +3,7 @@
 Two questions are answered for many rows at once, from the minimum and maximum of blocks of rows:
 
 - Inside a loop that changes nothing any condition reads (`B*` in `A B*? C`): at which row can anything other than
-  another iteration happen next? The search jumps there.
+  another iteration happen next? The search jumps there. If matches overlap, this is found for many starts together.
 - Which starts can never match, because no row within reach meets a condition that every match requires? They are
   skipped.
 
