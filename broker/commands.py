@@ -13,29 +13,26 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DispatchedRequest:
-    """The fields of the DataRequest; those of historical requests are 0 for other types."""
+    """The fields that the DataRequests of all pieces share. `period_seconds`: 0 unless the request is historical."""
 
     type: ing.DataRequest.RequestType
     ticker: str
     client_id: str
-    start: int = 0
-    end: int = 0
     period_seconds: int = 0
-    limit: int | None = None
-    include_ohlc: bool = False
     ohlc_period_seconds: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class Dispatch:
-    """Grant the lease, then send the job."""
+    """Grant the lease, then send the job. `limit`: the most candles to fetch."""
 
     connection: Connection
     job_id: str
     note: LeaseNote
     request: DispatchedRequest
+    limit: int | None = None
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from broker.events import (
     JobRejected,
     Kind,
     PieceResult,
+    Range,
     SlotOffered,
     SnapshotReceived,
     TicksReceived,
@@ -273,12 +274,11 @@ def dispatch_body(command: Dispatch) -> bytes:
         _subject(asked.type, asked.ticker, asked.client_id),
     )  # fmt: skip
     if asked.period_seconds:
-        return body + _range(asked.start, asked.end, asked.period_seconds, asked.limit)
+        return body + _range(command.note.part, asked.period_seconds, command.limit)
     if asked.type == ing.DataRequest.REALTIME_TICKS:
         # Bars are made from ticks, so ticks are always wanted.
-        realtime = ing.RealtimeParams(
-            include_ticks=True, include_ohlc=asked.include_ohlc, ohlc_period_seconds=asked.ohlc_period_seconds
-        )
+        periods = asked.ohlc_period_seconds
+        realtime = ing.RealtimeParams(include_ticks=True, include_ohlc=bool(periods), ohlc_period_seconds=periods)
         return body + ing.DataRequest(realtime=realtime).SerializeToString()
     return body
 
@@ -289,7 +289,8 @@ def _subject(kind: ing.DataRequest.RequestType, ticker: str, client_id: str) -> 
 
 
 @lru_cache(maxsize=10_000)
-def _range(start: int, end: int, period_seconds: int, limit: int | None) -> bytes:
+def _range(part: Range, period_seconds: int, limit: int | None) -> bytes:
+    start, end = part
     historical = ing.HistoricalParams(start_time=start, end_time=end, period_seconds=period_seconds, limit=limit)
     return ing.DataRequest(historical=historical).SerializeToString()
 

@@ -101,16 +101,17 @@ class ProvenRange(NamedTuple):
     holes: tuple[Range, ...]
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class LeaseNote:
-    """The note stored with a lease on the bus, from which a restarted broker takes the job over."""
+    """The note stored with a lease on the bus, from which a restarted broker takes the job over. `part`: the range of
+    the piece `number`.
+    """
 
     request_id: str
     attempts: int
     dispatched_id: str
     number: int = 0
-    start: int = 0
-    end: int = 0
+    part: Range = (0, 0)
     realtime_ticker: str = ""
 
 

@@ -29,7 +29,6 @@ PAGES_PER_PIECE = 10
 #: After this many permanently failed pieces, the rest of a request is given up.
 MAX_FAILED_PIECES = 10
 _NOBODY: frozenset[Connection] = frozenset()
-_HISTORICAL = ing.DataRequest.HISTORICAL_OHLC
 _FOUND = Final.OK, ""
 _NOTHING_FOUND = Final.NOT_FOUND, ""
 
@@ -194,12 +193,8 @@ class SnapshotRequest(Request):
         self.ready.append(piece)
 
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
-        note = LeaseNote(
-            request_id=self.request_id,
-            attempts=piece.attempts,
-            dispatched_id=piece.dispatched_id,
-        )
-        asked = DispatchedRequest(type=ing.DataRequest.TICKER_SNAPSHOT, ticker=self.ticker, client_id=self.client_id)
+        note = LeaseNote(self.request_id, piece.attempts, piece.dispatched_id)
+        asked = DispatchedRequest(ing.DataRequest.TICKER_SNAPSHOT, self.ticker, self.client_id)
         return Dispatch(connection, job_id, note, asked)
 
 
@@ -233,19 +228,10 @@ class RealtimeRequest(Request):
         return Demand(any(wants.ticks for wants in each), tuple(sorted(periods)))
 
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
-        note = LeaseNote(
-            request_id=self.request_id,
-            attempts=piece.attempts,
-            dispatched_id=piece.dispatched_id,
-            realtime_ticker=self.ticker,
-        )
+        note = LeaseNote(self.request_id, piece.attempts, piece.dispatched_id, realtime_ticker=self.ticker)
         periods = self.wants().period_seconds
         asked = DispatchedRequest(
-            type=ing.DataRequest.REALTIME_TICKS,
-            ticker=self.ticker,
-            client_id=self.client_id,
-            include_ohlc=bool(periods),
-            ohlc_period_seconds=periods,
+            ing.DataRequest.REALTIME_TICKS, self.ticker, self.client_id, ohlc_period_seconds=periods
         )
         return Dispatch(connection, job_id, note, asked)
 
@@ -422,13 +408,14 @@ class HistoricalRequest(Request):
         if note.number in self.outstanding:
             return None
         # With a limit, only the next piece in order was given the right number of candles.
-        if self.limit is not None and (self.outstanding or not self._uncut or note.start != self._uncut[0][0]):
+        start, end = note.part
+        if self.limit is not None and (self.outstanding or not self._uncut or start != self._uncut[0][0]):
             return None
-        if not self.take_out(note.start, note.end, note.number):
+        if not self.take_out(start, end, note.number):
             return None
         limit = None if self.limit is None else self.limit - self.rows
         is_whole = note.dispatched_id == self.dispatch_name
-        piece = Piece(self, note.number, start=note.start, end=note.end, limit=limit)
+        piece = Piece(self, note.number, start=start, end=end, limit=limit)
         piece.is_whole, piece.attempts = is_whole, note.attempts
         self.outstanding[piece.number] = piece
         return piece
@@ -513,26 +500,15 @@ class HistoricalRequest(Request):
         return self.rows + sum(piece.job.progress for piece in self.outstanding.values() if piece.job is not None)
 
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
-        number, start, end = piece.number, piece.start, piece.end
-        note = LeaseNote(
-            request_id=self.request_id,
-            number=number,
-            start=start,
-            end=end,
-            attempts=piece.attempts,
-            dispatched_id=piece.dispatched_id,
-        )
-        period_seconds, limit = self.period_seconds, piece.limit
-        asked = DispatchedRequest(
-            type=_HISTORICAL,
-            ticker=self.ticker,
-            client_id=self.client_id,
-            start=start,
-            end=end,
-            period_seconds=period_seconds,
-            limit=limit,
-        )
-        return Dispatch(connection, job_id, note, asked)
+        part = piece.start, piece.end
+        note = LeaseNote(self.request_id, piece.attempts, piece.dispatched_id, piece.number, part)
+        asked = _historical(self.ticker, self.client_id, self.period_seconds)
+        return Dispatch(connection, job_id, note, asked, piece.limit)
+
+
+@lru_cache(maxsize=10_000)
+def _historical(ticker: str, client_id: str, period_seconds: int) -> DispatchedRequest:
+    return DispatchedRequest(ing.DataRequest.HISTORICAL_OHLC, ticker, client_id, period_seconds)
 
 
 def joined(pieces: Iterable[AcceptedPiece]) -> list[AcceptedPiece]:

@@ -253,15 +253,8 @@ def _undecided(numbers: Iterator[int], events: Iterable[Event]) -> list[Command]
         if isinstance(event, SlotOffered):
             number = next(numbers)
             name, ticker = f"request-{number}", f"COIN{number % 100}/USDT.BENCH"
-            note = LeaseNote(request_id=name, attempts=0, dispatched_id=name, start=START, end=end)
-            asked = DispatchedRequest(
-                type=ing.DataRequest.HISTORICAL_OHLC,
-                ticker=ticker,
-                client_id="bare",
-                start=START,
-                end=end,
-                period_seconds=60,
-            )
+            note = LeaseNote(name, 0, name, part=(START, end))
+            asked = DispatchedRequest(ing.DataRequest.HISTORICAL_OHLC, ticker, "bare", 60)
             commands.append(Dispatch(event.connection, f"{number:0{JOB_ID_LENGTH}x}", note, asked))
         elif isinstance(event, JobCompleted):
             number = int(event.job_id, 16)

@@ -369,8 +369,9 @@ def spans_of(positions: Iterable[Position]) -> tuple[tuple[int, int], ...]:
 
 
 def note_value(note: LeaseNote) -> bytes:
+    start, end = note.part
     return orjson.dumps(
-        [note.request_id, note.number, note.start, note.end, note.attempts, note.dispatched_id, note.realtime_ticker]
+        [note.request_id, note.number, start, end, note.attempts, note.dispatched_id, note.realtime_ticker]
     )
 
 
@@ -381,11 +382,10 @@ def note_of(value: bytes) -> LeaseNote | None:
         request_id, number, start, end, attempts, dispatched_id, ticker = fields
         return LeaseNote(
             request_id=str(request_id),
-            number=int(number),
-            start=int(start),
-            end=int(end),
             attempts=int(attempts),
             dispatched_id=dispatched_id,
+            number=int(number),
+            part=(int(start), int(end)),
             realtime_ticker=ticker,
         )
     except (orjson.JSONDecodeError, TypeError, ValueError):

@@ -121,7 +121,7 @@ def test_a_candle_that_was_open_at_the_dispatch_is_not_taken_but_requested_again
     assert story.stored == list(opens(0, 1))
     assert story.ends == []
     again = story.take()
-    assert (again.request.start, again.request.end) == (START + MINUTE, START + 2 * MINUTE)
+    assert again.note.part == (START + MINUTE, START + 2 * MINUTE)
     story.answer(again, opens(1, 2))
     [end] = story.ends
     assert (end.status, end.rows, end.expected, end.holes) == (Final.OK, 2, 2, ())
@@ -137,7 +137,7 @@ def test_a_candle_that_its_ingestor_marks_as_unfinished_is_requested_again() -> 
     story.answer(story.take(), opens(0, 1), unfinished=opens(1, 2))
     assert (story.stored, story.ends) == (list(opens(0, 1)), [])
     again = story.take()
-    assert (again.request.start, again.request.end) == (START + MINUTE, START + 2 * MINUTE)
+    assert again.note.part == (START + MINUTE, START + 2 * MINUTE)
     story.answer(again, opens(1, 2))
     [end] = story.ends
     assert (end.status, end.rows, end.expected, end.holes) == (Final.OK, 2, 2, ())
@@ -228,7 +228,7 @@ def test_a_candle_that_closes_late_is_followed_up_once_and_no_longer() -> None:
         job, PieceResult(partition=0, spans=((1, 1),), rows=1, expected=1, holes=(), closed_until=START + MINUTE)
     )
     rest = story.take()
-    assert (rest.request.start, rest.request.end) == (START + MINUTE, START + 2 * MINUTE)
+    assert rest.note.part == (START + MINUTE, START + 2 * MINUTE)
     story.state_result(
         rest, PieceResult(partition=0, spans=(), rows=0, expected=0, holes=(), closed_until=START + MINUTE)
     )
@@ -248,7 +248,7 @@ def test_candles_before_requested_ones_are_requested_until_they_have_closed() ->
         ),
     )
     third = story.take()
-    assert third.request.start == START + 2 * PIECE
+    assert third.note.part[0] == START + 2 * PIECE
     story.state_result(
         third, PieceResult(partition=0, spans=((9, 9),), rows=1, expected=1, holes=(), closed_until=START + 21 * MINUTE)
     )
@@ -259,7 +259,7 @@ def test_candles_before_requested_ones_are_requested_until_they_have_closed() ->
     for _ in range(3):
         story.pass_to(story.at + 31)
         rest = story.take()
-        assert (rest.request.start, rest.request.end) == (START + 19 * MINUTE, START + 2 * PIECE)
+        assert rest.note.part == (START + 19 * MINUTE, START + 2 * PIECE)
         story.state_result(
             rest, PieceResult(partition=0, spans=(), rows=0, expected=0, holes=(), closed_until=START + 19 * MINUTE)
         )

@@ -187,25 +187,29 @@ dispatched = st.one_of(
         type=st.just(ing.DataRequest.HISTORICAL_OHLC),
         ticker=ids,
         client_id=ids,
-        start=big,
-        end=big,
         period_seconds=st.integers(1, 1 << 31),
-        limit=st.none() | st.integers(1, 1 << 31),
     ),
     st.builds(
         DispatchedRequest,
         type=st.just(ing.DataRequest.REALTIME_TICKS),
         ticker=ids,
         client_id=ids,
-        include_ohlc=st.booleans(),
         ohlc_period_seconds=st.sampled_from([(), (60,), (1, 86_400)]),
     ),
     st.builds(DispatchedRequest, type=st.just(ing.DataRequest.TICKER_SNAPSHOT), ticker=ids, client_id=ids),
 )
 
 
-@given(dispatched_id=ids, job_id=ids, asked=dispatched)
-def test_a_dispatch_says_everything_about_its_job(dispatched_id: str, job_id: str, asked: DispatchedRequest) -> None:
+@given(
+    dispatched_id=ids,
+    job_id=ids,
+    asked=dispatched,
+    part=st.tuples(big, big),
+    limit=st.none() | st.integers(1, 1 << 31),
+)
+def test_a_dispatch_says_everything_about_its_job(
+    dispatched_id: str, job_id: str, asked: DispatchedRequest, part: tuple[int, int], limit: int | None
+) -> None:
     request = ing.DataRequest(
         request_id=dispatched_id,
         type=asked.type,
@@ -215,14 +219,14 @@ def test_a_dispatch_says_everything_about_its_job(dispatched_id: str, job_id: st
     )
     if asked.period_seconds:
         historical = request.historical
-        historical.start_time, historical.end_time = asked.start, asked.end
+        historical.start_time, historical.end_time = part
         historical.period_seconds = asked.period_seconds
-        if asked.limit is not None:
-            historical.limit = asked.limit
+        if limit is not None:
+            historical.limit = limit
     elif asked.type == ing.DataRequest.REALTIME_TICKS:
         request.realtime.include_ticks = True
-        request.realtime.include_ohlc = asked.include_ohlc
+        request.realtime.include_ohlc = bool(asked.ohlc_period_seconds)
         request.realtime.ohlc_period_seconds.extend(asked.ohlc_period_seconds)
-    note = LeaseNote(request_id="r", attempts=0, dispatched_id=dispatched_id)
-    body = door.dispatch_body(Dispatch(PEER, job_id, note, asked))
+    note = LeaseNote(request_id="r", attempts=0, dispatched_id=dispatched_id, part=part)
+    body = door.dispatch_body(Dispatch(PEER, job_id, note, asked, limit))
     assert frames.decode([frames.VERSION, body], frames.BROKER_TO_INGESTOR) == request

@@ -141,7 +141,7 @@ def ten_a_page() -> BrokerState:
 def served(state: BrokerState, *events: Event) -> list[tuple[str, int]]:
     """The request and the number of candles of what is dispatched."""
     found = [each for each in state.handle_all(events) if isinstance(each, Dispatch)]
-    return [(each.note.request_id, (each.note.end - each.note.start) // MINUTE) for each in found]
+    return [(each.note.request_id, (each.note.part[1] - each.note.part[0]) // MINUTE) for each in found]
 
 
 SLOT = SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), 0.0)

@@ -142,7 +142,7 @@ class Mixed(RuleBasedStateMachine):
             result = PieceResult(partition=0, spans=((1, 1),), rows=1, expected=1, holes=(), exchange_time=NOW)
             self.tell(HistoryEnded(connection, given.job_id, result, self.at))
         elif rows == "sent":
-            candle = Candle(asked.start, 1.0, 1.0, 1.0, 1.0, 1.0, None, None)
+            candle = Candle(given.note.part[0], 1.0, 1.0, 1.0, 1.0, 1.0, None, None)
             none: frozenset[int] = frozenset()
             name = given.note.dispatched_id
             self.tell(

@@ -103,7 +103,7 @@ class Run(RuleBasedStateMachine):
                 self.unwritten_leases.append(command)
             elif isinstance(command, Dispatch):
                 self.dispatched[command.connection] += 1
-                piece = (command.note.request_id, command.request.start, command.request.end)
+                piece = (command.note.request_id, *command.note.part)
                 assert command.connection not in self.banned[piece], "a piece went back to a banned connection"
                 self.tries[piece] += 1
                 self.unwritten_leases.append(command)
@@ -204,15 +204,16 @@ class Run(RuleBasedStateMachine):
 
     def finish_job(self, job_id: str, connection: bytes, *, rows: bool, closed: int | None = None) -> None:
         """`closed`: how many candles of the range have closed, if it has more."""
-        asked = self.given[job_id][1].request
-        expected = (asked.end - asked.start) // MINUTE
+        dispatch = self.given[job_id][1]
+        (start, end), limit = dispatch.note.part, dispatch.limit
+        expected = (end - start) // MINUTE
         closed_until = 0
-        if closed is not None and closed < min(expected, asked.limit or expected):
+        if closed is not None and closed < min(expected, limit or expected):
             expected = closed
-            closed_until = asked.start + closed * MINUTE
-        if asked.limit is not None:
-            expected = min(expected, asked.limit)
-        holes = () if rows or not expected else ((asked.start, asked.start + expected * MINUTE),)
+            closed_until = start + closed * MINUTE
+        if limit is not None:
+            expected = min(expected, limit)
+        holes = () if rows or not expected else ((start, start + expected * MINUTE),)
         got = expected if rows else 0
         spans = ((1, 1),) if got else ()
         result = PieceResult(
@@ -243,7 +244,7 @@ class Run(RuleBasedStateMachine):
         connection, command = self.given[job_id]
         job = self.state.jobs.get(job_id)
         if job is not None and job.connection == connection:
-            self.banned[command.note.request_id, command.request.start, command.request.end].add(connection)
+            self.banned[command.note.request_id, *command.note.part].add(connection)
         self.tell(JobRejected(connection, job_id, Failure(FailureCode.UNKNOWN, "not mine"), self.at))
 
     @precondition(lambda self: self.given)
