@@ -348,6 +348,8 @@ class Course:
         self._step = self._written = steps.newest(owner.name)
         self._unwritten = Unwritten()
         self._running: tuple[Step, Done] | None = None
+        #: The first step is written at once, so a task that must take records again makes progress.
+        self._has_written = False
         self._heavy_until = -math.inf
 
     def anew(self) -> "Course":
@@ -417,7 +419,7 @@ class Course:
         """Carry out a small step, up to its `commit`."""
         unwritten = self._unwritten
         self._together.begin(
-            may_wait=self._written.number >= 0 and unwritten.may_wait(planned),
+            may_wait=self._has_written and unwritten.may_wait(planned),
             follows_unwritten=bool(unwritten.start),
         )
         began = time.thread_time()
@@ -467,7 +469,7 @@ class Course:
         self._running = None
         if written is not None:
             self._step = self._written = written
-            self._unwritten = Unwritten()
+            self._unwritten, self._has_written = Unwritten(), True
         else:
             self._together.pass_over()
             if planned.records:
@@ -511,9 +513,13 @@ def are_small(courses: Sequence[Course]) -> bool:
 def commit(courses: Sequence[Course], ends: Mapping[TopicPartition, int] = NO_ENDS) -> bool:
     """Write the steps that these run in one call to the bus. If only the clock moves, nothing is written; and a step
     without results only once it is due. `ends`: where partitions must end before. False, with nothing written, if one
-    ends elsewhere, or another task has advanced: it has carried out these steps, or planned others.
+    ends elsewhere, or another task has advanced: it has carried out these steps, or planned others. Also if there are
+    too many results for one call after steps that were not written: a task that died between two calls would repeat all
+    of these as one step, whose calls might differ. Another course takes them as such at once.
     """
     written = [course for course in courses if course.must_write]
+    if not are_small(written) and any(course.together.follows_unwritten for course in written):
+        return False
     plans = [course.plan() for course in written]
     swaps = [swap for _, own in plans for swap in own]
     if written and not commit_together([course.together for course in written], swaps, ends):

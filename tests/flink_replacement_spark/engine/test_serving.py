@@ -22,7 +22,7 @@ from flink_replacement_spark.engine import steps as engine_steps
 from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, Awaited, KnownRecords
 from flink_replacement_spark.engine.serving import Chain, Reports, Serving, serve, task
 from flink_replacement_spark.engine.steps import NO_STEP, Course, Done, Held, News, Owner, Step, Steps, commit
-from flink_replacement_spark.engine.writes import Outdated, Writes
+from flink_replacement_spark.engine.writes import MOST_BYTES, Outdated, Writes
 from tests.flink_replacement_spark.harness import wait_for
 from tests.fresh_bus import FreshBus
 
@@ -240,6 +240,40 @@ def test_steps_without_results_are_written_before_a_large_one(monkeypatch: pytes
     serve_one(owner, steps, _StopAfter(owner, 6))
     assert owner.ran == [1, 2, 3, 3, 5_000] and owner.saved == [1, 3, 5_000]
     assert steps.newest("0") == Step(4, {"t": {"0": 3}}, {"t": {"0": 5_000}}, 7)
+
+
+@dataclass
+class _Voluminous(_Quiet):
+    """Results need several calls. `taken`: the records of each step with results."""
+
+    taken: list[tuple[int, int]] = field(default_factory=list)
+
+    def run(self, step: Step, writes: Writes | None = None, known: KnownRecords = NOTHING_KNOWN) -> Done:
+        start, end = step.start["t"]["0"], step.end["t"]["0"]
+        self.ran.append(end)
+        if end in self.results:
+            self.taken.append((start, end))
+            if writes is not None:
+                writes.publish_as("t", [Record(bytes(MOST_BYTES + 1))], writer="w", number=step.number)
+        return Done()
+
+
+def test_a_step_that_needs_several_calls_is_repeated_with_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_steps, "UNWRITTEN_SECONDS", 60.0)
+    bus = FreshBus(1)
+    bus.create_topic("t", 1)
+
+    def fail(*values: object, **named: object) -> object:
+        raise BusUnavailable("it was killed")
+
+    steps, owner = Steps(bus, "q"), _Voluminous(ends=[1, 2, 3, 5], results=(5,), done=[0, 1, 2])
+    with monkeypatch.context() as patched, pytest.raises(BusUnavailable):
+        patched.setattr(bus, "publish_as", fail)
+        serve_one(owner, steps, _StopAfter(owner, 20))
+    assert owner.ran == [1, 2, 3, 5, 2, 3, 5, 3, 5], "each attempt begins with a step that is written"
+    again = _Voluminous(ends=[5], results=(5,))
+    serve_one(again, steps, _StopAfter(again, 1))
+    assert again.taken == owner.taken[-1:]
 
 
 class _StopAfter(threading.Event):
