@@ -658,7 +658,7 @@ def test_states_are_those_after_a_record_has_come(bus: Bus) -> None:
 
 
 def test_states_are_all_of_one_moment(bus: Bus) -> None:
-    """The request is so long that the server reads it in several parts."""
+    """A request this long reaches the server in several pieces."""
     between = [(f"between {number}", partition) for number in range(4) for partition in range(1_000)]
     for topic, count in (("a", 1), ("b", 1), *((topic, 1_000) for topic, partition in between if not partition)):
         bus.create_topic(topic, count)
